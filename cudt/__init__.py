@@ -7,21 +7,22 @@ Run experiments from recipes, as the command `cudt` does:
     recipe = cudt.load_recipe("smoke-text", {"training.epochs": 3}, objective="constrained", seed=1)
     run = cudt.train(recipe, out="outputs")
     cudt.evaluate(run, gammas=[0, 0.5, 1])
-    run.read_table("ood")                                  # a DataFrame; also: layers, history, ratios …
+    run.read_table("ood")                    # a DataFrame; also: layers, history, ratios …
     runs = cudt.find_runs("outputs")
     run = cudt.open_run(runs[0].path)
     run.predict(["the plot was dull but the cast was moving"], exit={"confidence": 0.9}).labels
 
 Or add the constraints to your own training loop:
 
-    descent = cudt.LayerwiseDescent(n_layers=12, alpha=0.1, reference=0.69, dual=cudt.Dual(learning_rate=1e-2))
+    dual = cudt.Dual(learning_rate=1e-2)
+    descent = cudt.LayerwiseDescent(n_layers=12, alpha=0.1, reference=0.69, dual=dual)
     f = cudt.layer_losses(model, batch)                    # any model of transformers with a head
     descent.lagrangian(f).backward()
     descent.dual_step(f)
 
-`cudt.UserError` is an error that the caller can fix: a wrong setting, missing data, a damaged file. `cudt.utils.errors`
-has the others. `LayerwiseDescent` and `layer_losses` raise ValueError for wrong arguments.
-`import cudt` is fast: torch, pandas and pydantic are imported when a name is first used.
+`cudt.UserError` is an error that the caller can fix: a wrong setting, missing data, a damaged file.
+`cudt.utils.errors` has the others. `LayerwiseDescent` and `layer_losses` raise ValueError for wrong
+arguments. `import cudt` is fast: torch, pandas and pydantic are imported when a name is first used.
 """
 
 from __future__ import annotations
@@ -89,11 +90,13 @@ def load_recipe(
     seed: int | None = None,
     name: str | None = None,
 ) -> NamedRecipe:
-    """A validated recipe from the name of a shipped one (`cudt recipes`), a YAML file, or a dictionary of settings.
+    """A validated recipe from the name of a shipped one (`cudt recipes`), a YAML file, or a
+    dictionary of settings.
 
-    `changes` maps dotted keys to values, such as `{"training.epochs": 3}`. `name` names the folder of its runs; the
-    default is the name in a dictionary or of a file, or else "recipe". A dictionary may inherit like a file: `base` is
-    the name of a shipped recipe, or a path from the current folder. All errors are reported together, as a UserError.
+    `changes` maps dotted keys to values, such as `{"training.epochs": 3}`. `name` names the folder
+    of its runs; the default is the name in a dictionary or of a file, or else "recipe". A
+    dictionary may inherit like a file: `base` is the name of a shipped recipe, or a path from the
+    current folder. All errors are reported together, as a UserError.
     """
     import copy
 
@@ -132,8 +135,9 @@ def train(
 ) -> Run:
     """Train a recipe and return its run, a folder below `out`.
 
-    The same recipe is the same run: calling again resumes an interrupted run and returns a finished one unchanged.
-    `track` names trackers of Accelerate that are sent its history, such as "tensorboard"; it is not part of the run.
+    The same recipe is the same run: calling again resumes an interrupted run and returns a finished
+    one unchanged. `track` names trackers of Accelerate that are sent its history, such as
+    "tensorboard"; it is not part of the run.
     """
     from functools import partial
 
@@ -157,14 +161,18 @@ def train(
 
 
 def open_run(path: str | Path) -> Run:
-    """The run in a run folder. `run.read_table("ood")` and the like return its tables as DataFrames."""
+    """The run in a run folder. `run.read_table("ood")` and the like return its tables as
+    DataFrames.
+    """
     from cudt.runs import find
 
     return find.open_run(Path(path))
 
 
 def find_runs(folder: str | Path = "outputs") -> list[Run]:
-    """All runs below a folder, sorted by path. Folders that cannot be opened are skipped with a warning."""
+    """All runs below a folder, sorted by path. Folders that cannot be opened are skipped with a
+    warning.
+    """
     import warnings
 
     from cudt.runs import find
@@ -193,14 +201,16 @@ def evaluate(
     data_root: str | Path | None = None,
     quiet: bool = False,
 ) -> pd.DataFrame:
-    """Evaluate a finished run on noisy test inputs, and return its table `ood`: one metric value per row.
+    """Evaluate a finished run on noisy test inputs, and return its table `ood`: one metric value
+    per row.
 
-    `gammas` are noise levels γ for noise on embeddings or pixels, `probabilities` levels p for noise in texts; each is
-    a list, or text like "0:2.1:0.15". Whatever is None comes from the run's recipe. Levels that were evaluated before
-    are replaced. The other tables (`layers`, `ratios` …) are filled too: `run.read_table(name)`, and
-    `run.with_weights(weights).read_table(name)` for weights that are not the run's own (`training.select`). `exits`
-    also evaluates early exits, for the table `exits`. `on` names a task or recipe whose test data are used instead of
-    the run's own, with the run's σ_x; the tables are then those of `open_run(run.path / "on-NAME")`.
+    `gammas` are noise levels γ for noise on embeddings or pixels, `probabilities` levels p for
+    noise in texts; each is a list, or text like "0:2.1:0.15". Whatever is None comes from the run's
+    recipe. Levels that were evaluated before are replaced. The other tables (`layers`, `ratios` …)
+    are filled too: `run.read_table(name)`, and `run.with_weights(weights).read_table(name)` for
+    weights that are not the run's own (`training.select`). `exits` also evaluates early exits, for
+    the table `exits`. `on` names a task or recipe whose test data are used instead of the run's
+    own, with the run's σ_x; the tables are then those of `open_run(run.path / "on-NAME")`.
     """
     from cudt.config.levels import GAMMA, PROBABILITY
     from cudt.evaluation.evaluate import check, evaluate_ood
@@ -216,7 +226,9 @@ def evaluate(
     )
     check(opened, grid, with_exits=exits)
     with opened.locked():
-        evaluate_ood(opened, grid, device, _data_root(data_root), _progress(quiet), with_exits=exits)
+        evaluate_ood(
+            opened, grid, device, _data_root(data_root), _progress(quiet), with_exits=exits
+        )
     return opened.read_table("ood")
 
 
@@ -228,15 +240,18 @@ def predict(
     device: str = "auto",
     data_root: str | Path | None = None,
 ) -> Predictions:
-    """The class of each text that a finished run predicts. A text of a pair task is a pair of texts.
+    """The class of each text that a finished run predicts. A text of a pair task is a pair of
+    texts.
 
-    With `exit`, a text leaves the model at the first layer whose answer the rule accepts, and later layers are not
-    computed for it: `{"confidence": 0.9}` (the largest class probability is above 0.9), `{"entropy": 0.3}` (the
-    entropy of the class probabilities is below 0.3), `{"patience": 3}` (three layers in a row predict the same class),
-    or the name of a rule alone, for the threshold that `cudt eval-ood --exits` chose on validation data.
+    With `exit`, a text leaves the model at the first layer whose answer the rule accepts, and later
+    layers are not computed for it: `{"confidence": 0.9}` (the largest class probability is above
+    0.9), `{"entropy": 0.3}` (the entropy of the class probabilities is below 0.3), `{"patience":
+    3}` (three layers in a row predict the same class), or the name of a rule alone, for the
+    threshold that `cudt eval-ood --exits` chose on validation data.
 
-    Returns `labels`, `probabilities`, `classes`, and `layers`: the layer after which each text left the model. The
-    model stays in memory until another run is used. The training data are needed, as for `evaluate`.
+    Returns `labels`, `probabilities`, `classes`, and `layers`: the layer after which each text left
+    the model. The model stays in memory until another run is used. The training data are needed, as
+    for `evaluate`.
     """
     from cudt.evaluation import predict as prediction
     from cudt.runs.run import Run

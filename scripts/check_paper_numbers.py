@@ -1,8 +1,10 @@
-"""Compare data/paper/*.csv, which were typed in, with the LaTeX source of the paper, number by number.
+"""Compare data/paper/*.csv, which were typed in, with the LaTeX source of the paper, number by
+number.
 
     python scripts/check_paper_numbers.py paper.tex
 
-The source is that of arXiv 2601.17257. Prints a line for each difference; the exit code is 1 if there is any.
+The source is that of arXiv 2601.17257. Prints a line for each difference; the exit code is 1 if
+there is any.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = Path(__file__).parent.parent / "data" / "paper"
-#: The file, its table's label in the source, and how the source spells what the file spells otherwise.
+#: The file, its table's label in the source, and how the source spells what the file spells
+#: otherwise.
 RESULTS = {
     "rmse.csv": ("tab:full_auc_video", {"Shanghaitech": "ShanghaiTech"}),
     "accuracy_auc.csv": ("tab:full_auc_language", {"IMDB": "IMDb"}),
@@ -39,11 +42,18 @@ def tabular(source: str, label: str) -> str:
 
 
 def result_differences(source: str, name: str) -> Iterator[str]:
-    """Read the source as words: a model, a depth, a level, then pairs of values in the order of data sets."""
+    """Read the source as words: a model, a depth, a level, then pairs of values in the order of
+    data sets.
+    """
     label, spelling = RESULTS[name]
-    typed = {(r["model"], r["layers"], r["gamma_train"], r["dataset"], r["objective"]): r for r in rows(name)}
+    typed = {
+        (r["model"], r["layers"], r["gamma_train"], r["dataset"], r["objective"]): r
+        for r in rows(name)
+    }
     whole = source[: source.index(f"\\label{{{label}}}")]
-    heading = re.findall(r"multicolumn\{2\}\{c\}\{\\textbf\{(\w+)\}\}", whole[whole.rindex("\\toprule") :])
+    heading = re.findall(
+        r"multicolumn\{2\}\{c\}\{\\textbf\{(\w+)\}\}", whole[whole.rindex("\\toprule") :]
+    )
     datasets = [spelling.get(dataset, dataset) for dataset in heading]
     columns = [(dataset, objective) for dataset in datasets for objective in ("constrained", "erm")]
     model = layers = ""
@@ -99,5 +109,8 @@ if __name__ == "__main__":
         print("usage: python scripts/check_paper_numbers.py paper.tex", file=sys.stderr)
         sys.exit(2)
     lines = differences(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    print("\n".join(lines) or f"{sum(len(rows(path.name)) for path in FOLDER.glob('*.csv'))} rows agree with the paper")
+    print(
+        "\n".join(lines)
+        or f"{sum(len(rows(path.name)) for path in FOLDER.glob('*.csv'))} rows agree with the paper"
+    )
     sys.exit(bool(lines))

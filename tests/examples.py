@@ -10,8 +10,11 @@ from cudt.runs.examples import Part, Pieces
 
 
 def by_part(rows: pd.DataFrame) -> dict[Part, Pieces]:
-    """The rows of examples.parquet as an evaluation hands them over: by level and noise seed, in order."""
+    """The rows of examples.parquet as an evaluation hands them over: by level and noise seed, in
+    order."""
     return {
-        Part(str(kind), float(str(gamma)), int(str(seed))): partial(iter, [group.sort_values("id", kind="stable")])
+        Part(str(kind), float(str(gamma)), int(str(seed))): partial(
+            iter, [group.sort_values("id", kind="stable")]
+        )
         for (kind, gamma, seed), group in rows.groupby(list(Part._fields))
     }

@@ -1,4 +1,5 @@
-"""A Hugging Face hub on 127.0.0.1: as much of its API as the real client needs to download repositories."""
+"""A Hugging Face hub on 127.0.0.1: as much of its API as the real client needs to download
+repositories."""
 
 from __future__ import annotations
 
@@ -61,9 +62,22 @@ class FakeHub:
 
     def environment(self, home: Path) -> dict[str, str]:
         """The environment of a process that uses this hub; caches are below `home`."""
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH", "CUDT_CACHE") if name in os.environ}
-        hub = {"HF_HOME": str(home), "HF_ENDPOINT": self.address, "HF_HUB_DISABLE_XET": "1", "OMP_NUM_THREADS": "1"}
-        quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TERM": "dumb"}
+        kept = {
+            name: os.environ[name]
+            for name in ("PATH", "HOME", "PYTHONPATH", "CUDT_CACHE")
+            if name in os.environ
+        }
+        hub = {
+            "HF_HOME": str(home),
+            "HF_ENDPOINT": self.address,
+            "HF_HUB_DISABLE_XET": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        quiet = {
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "TERM": "dumb",
+        }
         return {**kept, **hub, **quiet}
 
 
@@ -118,20 +132,31 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return repository, commit
 
-    def _info(self, headers: dict[str, str], kind: str, name: str, revision: str | None = None) -> Any:
+    def _info(
+        self, headers: dict[str, str], kind: str, name: str, revision: str | None = None
+    ) -> Any:
         repository, commit = self._commit_of(kind, name, revision)
         siblings = [{"rfilename": file} for file in sorted(repository.files(commit))]
         return {"id": name, "sha": commit, "private": False, "siblings": siblings, "tags": []}
 
-    def _tree(self, headers: dict[str, str], kind: str, name: str, revision: str, below: str | None = None) -> Any:
+    def _tree(
+        self, headers: dict[str, str], kind: str, name: str, revision: str, below: str | None = None
+    ) -> Any:
         repository, commit = self._commit_of(kind, name, revision)
         return [
-            {"type": "file", "path": file, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+            {
+                "type": "file",
+                "path": file,
+                "size": len(content),
+                "oid": hashlib.sha1(content).hexdigest(),
+            }
             for file, content in sorted(repository.files(commit).items())
             if file.startswith((below or "").strip("/"))
         ]
 
-    def _resolve(self, headers: dict[str, str], name: str, revision: str, file: str, prefix: str = "") -> bytes:
+    def _resolve(
+        self, headers: dict[str, str], name: str, revision: str, file: str, prefix: str = ""
+    ) -> bytes:
         repository, commit = self._commit_of("dataset" if prefix else "model", name, revision)
         headers["X-Repo-Commit"] = commit
         content = repository.files(commit).get(file)
@@ -153,7 +178,9 @@ _ROUTES = (
 def serving() -> Iterator[FakeHub]:
     """A hub that answers until the block ends."""
     hub = FakeHub()
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("_Served", (_Handler,), {"hub": hub})) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), type("_Served", (_Handler,), {"hub": hub})
+    ) as server:
         hub.address = f"http://127.0.0.1:{server.server_address[1]}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

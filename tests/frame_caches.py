@@ -1,4 +1,5 @@
-"""What tests of the cache of frames share: a few clips, and whether they are in it as they should be."""
+"""What tests of the cache of frames share: a few clips, and whether they are in it as they should
+be."""
 
 from __future__ import annotations
 
@@ -43,4 +44,6 @@ def direct(clip: Clip) -> np.ndarray[Any, Any]:
 
 def right(found: Sequence[Footage], sources: Sequence[Clip]) -> bool:
     pairs = list(zip(found, sources, strict=True))
-    return all(one.name == clip.name and np.array_equal(one.frames[:], direct(clip)) for one, clip in pairs)
+    return all(
+        one.name == clip.name and np.array_equal(one.frames[:], direct(clip)) for one, clip in pairs
+    )

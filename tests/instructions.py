@@ -36,8 +36,11 @@ def write_instructions(folder: Path, count: int = 40) -> Path:
     return path
 
 
-def write_recipe(folder: Path, pretrained: str, model: str = "{rank: 2, alpha: 4, dropout: 0.0}") -> Path:
-    """A recipe for the instructions in a folder: seconds of training, every path through the code."""
+def write_recipe(
+    folder: Path, pretrained: str, model: str = "{rank: 2, alpha: 4, dropout: 0.0}"
+) -> Path:
+    """A recipe for the instructions in a folder: seconds of training, every path through the
+    code."""
     path = folder / "tiny-alpaca.yaml"
     path.write_text(
         f"""reproduces: nothing

@@ -25,11 +25,17 @@ import pytest
 USER, PASSWORD = "cudt", "open-sesame"
 #: Seconds until a server that does not start or stop is an error.
 _TIMEOUT = 60
-#: How the server ends: `fast` closes the connections and writes a checkpoint, `immediate` is a crash with recovery.
+#: How the server ends: `fast` closes the connections and writes a checkpoint, `immediate` is a
+#: crash with recovery.
 _SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
-# A commit is in the log before it is confirmed (synchronous_commit, the default), so that no crash of the server loses
-# one. Only a crash of the machine would, because of fsync.
-_SETTINGS = {"fsync": "off", "full_page_writes": "off", "unix_socket_directories": "", "listen_addresses": "127.0.0.1"}
+# A commit is in the log before it is confirmed (synchronous_commit, the default), so that no crash
+# of the server loses one. Only a crash of the machine would, because of fsync.
+_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "unix_socket_directories": "",
+    "listen_addresses": "127.0.0.1",
+}
 
 
 class Postgres:
@@ -44,8 +50,23 @@ class Postgres:
         if os.geteuid() == 0:
             for path in (folder, folder / "password"):
                 shutil.chown(path, _account())
-        access = ["--username", USER, "--auth", "scram-sha-256", "--pwfile", str(folder / "password")]
-        self._run("initdb", "--pgdata", str(folder / "data"), *access, "--encoding=UTF8", "--locale=C", "--no-sync")
+        access = [
+            "--username",
+            USER,
+            "--auth",
+            "scram-sha-256",
+            "--pwfile",
+            str(folder / "password"),
+        ]
+        self._run(
+            "initdb",
+            "--pgdata",
+            str(folder / "data"),
+            *access,
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+        )
 
     def url(self, database: str = "postgres", *, password: str = PASSWORD) -> str:
         return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}"
@@ -60,13 +81,24 @@ class Postgres:
     def start(self) -> None:
         """Start the server on its port, and return when it accepts connections."""
         settings = [word for key, value in _SETTINGS.items() for word in ("-c", f"{key}={value}")]
-        command = [str(self._binaries / "postgres"), "-D", str(self._folder / "data"), "-p", str(self.port), *settings]
+        command = [
+            str(self._binaries / "postgres"),
+            "-D",
+            str(self._folder / "data"),
+            "-p",
+            str(self.port),
+            *settings,
+        ]
         with (self._folder / "log").open("ab") as log:
-            self._process = process = subprocess.Popen(command, stdout=log, stderr=log, **self._account_options())
+            self._process = process = subprocess.Popen(
+                command, stdout=log, stderr=log, **self._account_options()
+            )
         end = time.monotonic() + _TIMEOUT
         while not self._answers():
             if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"PostgreSQL does not start:\n{(self._folder / 'log').read_text()}")
+                raise RuntimeError(
+                    f"PostgreSQL does not start:\n{(self._folder / 'log').read_text()}"
+                )
             time.sleep(0.05)
 
     def stop(self, mode: str = "fast") -> None:
@@ -100,7 +132,11 @@ class Postgres:
         # The current folder may be closed to that account.
         options: dict[str, Any] = {"cwd": self._folder}
         if os.geteuid() == 0:
-            options |= {"user": _account(), "group": pwd.getpwnam(_account()).pw_gid, "extra_groups": []}
+            options |= {
+                "user": _account(),
+                "group": pwd.getpwnam(_account()).pw_gid,
+                "extra_groups": [],
+            }
         return options
 
 
@@ -120,13 +156,18 @@ def postgres() -> Iterator[Postgres]:
 
 
 def _binaries() -> Path:
-    """The folder of PostgreSQL's programs; Debian keeps them off the path, in a folder for each version."""
+    """The folder of PostgreSQL's programs; Debian keeps them off the path, in a folder for each
+    version."""
     found = shutil.which("postgres")
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
+    folders = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name)
+    )
     if found is not None:
         folders.append(Path(found).resolve().parent)
     for folder in reversed(folders):
-        if all((folder / name).is_file() for name in ("postgres", "initdb", "createdb", "pg_isready")):
+        if all(
+            (folder / name).is_file() for name in ("postgres", "initdb", "createdb", "pg_isready")
+        ):
             return folder
     pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
 

@@ -1,4 +1,5 @@
-"""Tiny random models of the real classes, saved as folders that a recipe can name in place of a hub id."""
+"""Tiny random models of the real classes, saved as folders that a recipe can name in place of a hub
+id."""
 
 from __future__ import annotations
 
@@ -32,12 +33,44 @@ from cudt.utils.compat import survive_torchvision_mismatch
 survive_torchvision_mismatch()
 
 WORDS = [
-    *("a", "an", "and", "awful", "bad", "boring", "but", "dull", "film", "fine", "good", "great", "it", "lovely"),
-    *("moving", "movie", "not", "of", "plot", "poor", "story", "the", "this", "was", "weak", "with", "acting", "cast"),
+    *(
+        "a",
+        "an",
+        "and",
+        "awful",
+        "bad",
+        "boring",
+        "but",
+        "dull",
+        "film",
+        "fine",
+        "good",
+        "great",
+        "it",
+        "lovely",
+    ),
+    *(
+        "moving",
+        "movie",
+        "not",
+        "of",
+        "plot",
+        "poor",
+        "story",
+        "the",
+        "this",
+        "was",
+        "weak",
+        "with",
+        "acting",
+        "cast",
+    ),
     *(".", ",", "!", "?"),
 ]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-VOCABULARY = {word: index for index, word in enumerate([*SPECIAL, *"abcdefghijklmnopqrstuvwxyz"[1:], *WORDS])}
+VOCABULARY = {
+    word: index for index, word in enumerate([*SPECIAL, *"abcdefghijklmnopqrstuvwxyz"[1:], *WORDS])
+}
 
 _SMALL: dict[str, Any] = {
     "vocab_size": len(VOCABULARY),
@@ -49,10 +82,16 @@ _SMALL: dict[str, Any] = {
     "pad_token_id": 0,
 }
 
-#: By the name of the family: DistilBERT, BERT and RoBERTa of the paper's recipes, and others that AutoModel knows.
+#: By the name of the family: DistilBERT, BERT and RoBERTa of the paper's recipes, and others that
+#: AutoModel knows.
 CONFIGS: dict[str, Any] = {
     "distilbert": DistilBertConfig(
-        vocab_size=len(VOCABULARY), dim=16, n_layers=3, n_heads=2, hidden_dim=32, max_position_embeddings=66
+        vocab_size=len(VOCABULARY),
+        dim=16,
+        n_layers=3,
+        n_heads=2,
+        hidden_dim=32,
+        max_position_embeddings=66,
     ),
     "bert": BertConfig(**_SMALL),
     "roberta": RobertaConfig(**_SMALL, type_vocab_size=1),
@@ -63,7 +102,11 @@ CONFIGS: dict[str, Any] = {
     "albert": AlbertConfig(**_SMALL, embedding_size=8),
     "mpnet": MPNetConfig(**_SMALL),
     "deberta-v2": DebertaV2Config(
-        **_SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8, type_vocab_size=0
+        **_SMALL,
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+        position_buckets=8,
+        type_vocab_size=0,
     ),
     # Normalises before its layers, and once more after the last.
     "modernbert": ModernBertConfig(
@@ -81,7 +124,10 @@ SMALL_IMAGES: dict[str, Any] = {
     "patch_size": 4,
 }
 
-_DINOV2 = {**{key: value for key, value in SMALL_IMAGES.items() if key != "intermediate_size"}, "mlp_ratio": 2}
+_DINOV2 = {
+    **{key: value for key, value in SMALL_IMAGES.items() if key != "intermediate_size"},
+    "mlp_ratio": 2,
+}
 
 #: Encoders of images, by the name of the family.
 IMAGE_CONFIGS: dict[str, Any] = {
@@ -108,7 +154,11 @@ def tiny_tokenizer(pairs_have_types: bool = True) -> PreTrainedTokenizerFast:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", VOCABULARY["[CLS]"]), ("[SEP]", VOCABULARY["[SEP]"])],
     )
-    names = ["input_ids", "token_type_ids", "attention_mask"] if pairs_have_types else ["input_ids", "attention_mask"]
+    names = (
+        ["input_ids", "token_type_ids", "attention_mask"]
+        if pairs_have_types
+        else ["input_ids", "attention_mask"]
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="[PAD]",
@@ -122,13 +172,16 @@ def tiny_tokenizer(pairs_have_types: bool = True) -> PreTrainedTokenizerFast:
 
 
 def tiny_llama_tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes of UTF-8, so that every text comes back from its tokens; `<s>` before a text, `</s>` ends one."""
+    """Bytes of UTF-8, so that every text comes back from its tokens; `<s>` before a text, `</s>`
+    ends one."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {name: index for index, name in enumerate(["<s>", "</s>", *letters])}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
 
 
@@ -169,12 +222,17 @@ def tiny_pretrained(folder: Path, family: str = "bert", **changes: Any) -> str:
     for key, value in changes.items():
         config = type(config)(**{**config.to_dict(), key: value})
     save_random(folder, config)
-    tiny_tokenizer(pairs_have_types=getattr(config, "type_vocab_size", 0) > 1).save_pretrained(folder)
+    tiny_tokenizer(pairs_have_types=getattr(config, "type_vocab_size", 0) > 1).save_pretrained(
+        folder
+    )
     return str(folder)
 
 
-def tiny_vision(folder: Path, family: str = "vit", *, processor: dict[str, Any] | None = None, **changes: Any) -> str:
-    """Save a random encoder of images with an image processor of ViT's; returns what a recipe calls it."""
+def tiny_vision(
+    folder: Path, family: str = "vit", *, processor: dict[str, Any] | None = None, **changes: Any
+) -> str:
+    """Save a random encoder of images with an image processor of ViT's; returns what a recipe calls
+    it."""
     config = IMAGE_CONFIGS[family]
     save_random(folder, type(config)(**{**config.to_dict(), **changes}))
     save_processor(folder, **(processor or {}))
@@ -191,4 +249,6 @@ def save_processor(folder: Path, **settings: Any) -> None:
     # The one that does not need torchvision; both save the same file.
     from transformers import ViTImageProcessorPil
 
-    ViTImageProcessorPil(**{"size": {"height": 16, "width": 16}, **settings}).save_pretrained(folder)
+    ViTImageProcessorPil(**{"size": {"height": 16, "width": 16}, **settings}).save_pretrained(
+        folder
+    )

@@ -1,4 +1,5 @@
-"""Several processes on this machine, as a launcher starts them, without waiting for torch to be imported again."""
+"""Several processes on this machine, as a launcher starts them, without waiting for torch to be
+imported again."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-# What training imports on its way, here once for all processes: it takes longer than a tiny training.
+# What training imports on its way, here once for all processes: it takes longer than a tiny
+# training.
 import torch._dynamo
 import torch.distributed.distributed_c10d  # noqa: F401
 
@@ -72,7 +74,9 @@ def start(count: int, work: Callable[[], Any], folder: Path) -> list[Any]:
     context, port = multiprocessing.get_context("fork"), free_port()
     started = [
         context.Process(
-            target=_run, args=(work, environment(index, count, port), folder / f"{index}.pkl"), name=str(index)
+            target=_run,
+            args=(work, environment(index, count, port), folder / f"{index}.pkl"),
+            name=str(index),
         )
         for index in range(count)
     ]
@@ -82,7 +86,8 @@ def start(count: int, work: Callable[[], Any], folder: Path) -> list[Any]:
 
 
 def together(count: int, work: Callable[[], Any]) -> list[Any]:
-    """The results of `work` in several processes, in their order; an error of one of them is raised here."""
+    """The results of `work` in several processes, in their order; an error of one of them is raised
+    here."""
     with tempfile.TemporaryDirectory() as folder:
         started = start(count, work, Path(folder))
         end(started)
@@ -94,7 +99,8 @@ def together(count: int, work: Callable[[], Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that ended in one process: its exit code (below 0, the signal that killed it) and what it printed."""
+    """A command that ended in one process: its exit code (below 0, the signal that killed it) and
+    what it printed."""
 
     code: int | None
     output: str
@@ -107,16 +113,22 @@ def commands(count: int, *arguments: object) -> list[Ended]:
         folder = Path(name)
         started = start(
             count,
-            lambda: run_command(folder / multiprocessing.current_process().name, *map(str, arguments)),
+            lambda: run_command(
+                folder / multiprocessing.current_process().name, *map(str, arguments)
+            ),
             folder,
         )
         codes = end(started)
-        printed = [[(folder / f"{index}.{end}").read_text() for end in ("out", "err")] for index in range(count)]
+        printed = [
+            [(folder / f"{index}.{end}").read_text() for end in ("out", "err")]
+            for index in range(count)
+        ]
     return [Ended(code, *texts) for code, texts in zip(codes, printed, strict=True)]
 
 
 def run_command(printed: Path, *arguments: str) -> NoReturn:
-    """Be `cudt ARGUMENTS`, in a forked process: what it prints goes to the files PRINTED.out and PRINTED.err."""
+    """Be `cudt ARGUMENTS`, in a forked process: what it prints goes to the files PRINTED.out and
+    PRINTED.err."""
     from cudt.cli import main
 
     for number, stream, end in ((1, sys.stdout, "out"), (2, sys.stderr, "err")):
@@ -149,7 +161,11 @@ def end(started: Sequence[Any], limit: float = LIMIT) -> list[int | None]:
 
 
 def _read(path: Path) -> tuple[str, Any]:
-    return pickle.loads(path.read_bytes()) if path.is_file() else ("error", f"{path.name}: ended without a result")
+    return (
+        pickle.loads(path.read_bytes())
+        if path.is_file()
+        else ("error", f"{path.name}: ended without a result")
+    )
 
 
 def _run(work: Callable[[], Any], variables: dict[str, str], result: Path) -> None:
@@ -166,7 +182,8 @@ def _run(work: Callable[[], Any], variables: dict[str, str], result: Path) -> No
 
 
 def _wait_for_others(folder: Path, count: int) -> None:
-    """Wait until all processes have a result: the end of one closes its connections, which others may still use."""
+    """Wait until all processes have a result: the end of one closes its connections, which others
+    may still use."""
     until = time.monotonic() + PATIENCE
     while len([*folder.glob("*.pkl")]) < count and time.monotonic() < until:
         time.sleep(0.01)

@@ -8,7 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Products(TorchDispatchMode):
-    """`flops` is 2·rows·columns·inner size of all products of matrices so far, of those in place too."""
+    """`flops` is 2·rows·columns·inner size of all products of matrices so far, of those in place
+    too."""
 
     flops = 0
 

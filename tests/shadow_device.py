@@ -1,8 +1,9 @@
-"""A pretended accelerator in Python alone: device "shadow", which computes on the CPU and is strict as CUDA is.
+"""A pretended accelerator in Python alone: device "shadow", which computes on the CPU and is strict
+as CUDA is.
 
-A tensor on it refuses to be mixed with one on the CPU, and whatever the CPU would have to wait for is in WAITS. Its
-numbers are the CPU's. Torch learns of it when this file is imported, and refuses backward passes in forks then: import
-it in a process of its own (test_shadow_device.py).
+A tensor on it refuses to be mixed with one on the CPU, and whatever the CPU would have to wait for
+is in WAITS. Its numbers are the CPU's. Torch learns of it when this file is imported, and refuses
+backward passes in forks then: import it in a process of its own (test_shadow_device.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 #: What the CPU waited for: the operation, and the line of cudt that called it.
 WAITS: list[str] = []
-_WAIT = {"aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::_linalg_eigh"}
+_WAIT = {
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::is_nonzero",
+    "aten::equal",
+    "aten::_linalg_eigh",
+}
 _CROSS = {"aten::_to_copy", "aten::copy_"}
 _INDEX = {"aten::index.Tensor", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 aten = torch.ops.aten
@@ -36,7 +43,11 @@ class Shadow(torch.Tensor):
 
     @staticmethod
     def __new__(cls, raw: torch.Tensor) -> Shadow:
-        options: Any = {"strides": raw.stride(), "storage_offset": raw.storage_offset(), "dtype": raw.dtype}
+        options: Any = {
+            "strides": raw.stride(),
+            "storage_offset": raw.storage_offset(),
+            "dtype": raw.dtype,
+        }
         made = torch.Tensor._make_wrapper_subclass(cls, raw.size(), device=DEVICE, **options)
         made.raw = raw
         return made
@@ -46,11 +57,17 @@ class Shadow(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kwargs, name = dict(kwargs or {}), op.name()
-        strangers = [one for one in tree_leaves((args, kwargs)) if type(one) is torch.Tensor and one.dim()]
+        strangers = [
+            one for one in tree_leaves((args, kwargs)) if type(one) is torch.Tensor and one.dim()
+        ]
         if strangers and name not in _CROSS | _INDEX:
-            raise RuntimeError(f"Expected all tensors to be on the same device, but found shadow and cpu ({name})")
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found shadow and cpu ({name})"
+            )
         target = args[0] if name == "aten::copy_" else None
-        to_cpu = _is_cpu(kwargs.get("device")) or (target is not None and not isinstance(target, Shadow))
+        to_cpu = _is_cpu(kwargs.get("device")) or (
+            target is not None and not isinstance(target, Shadow)
+        )
         if name in _WAIT or to_cpu:
             wait(name)
         if kwargs.get("device") is not None:
@@ -61,9 +78,15 @@ class Shadow(torch.Tensor):
             return out
         written = _written(op)
         if any(key is not None for key in written):
-            results = [args[key] if isinstance(key, int) else kwargs[key] for key in written if key is not None]
+            results = [
+                args[key] if isinstance(key, int) else kwargs[key]
+                for key in written
+                if key is not None
+            ]
             return results[0] if len(results) == 1 else tuple(results)
-        return tree_map(lambda value: Shadow(value) if isinstance(value, torch.Tensor) else value, out)
+        return tree_map(
+            lambda value: Shadow(value) if isinstance(value, torch.Tensor) else value, out
+        )
 
     def tolist(self) -> Any:
         return self.cpu().tolist()
@@ -95,7 +118,10 @@ def _written(op: Any) -> tuple[int | str | None, ...]:
         if one.alias_info is not None and one.alias_info.is_write and one.alias_info.before_set
     }
     results = [one.alias_info for one in op._schema.returns]
-    return tuple(arguments.get(next(iter(one.before_set))) if one and one.is_write else None for one in results)
+    return tuple(
+        arguments.get(next(iter(one.before_set))) if one and one.is_write else None
+        for one in results
+    )
 
 
 class _Hooks(torch._C._acc.PrivateUse1Hooks):
@@ -119,9 +145,14 @@ class _Module:
     synchronize = staticmethod(lambda device=None: wait("synchronize"))
     empty_cache = staticmethod(lambda: None)
     set_device = staticmethod(lambda device: None)
-    manual_seed, manual_seed_all = staticmethod(torch.default_generator.manual_seed), staticmethod(lambda seed: None)
+    manual_seed, manual_seed_all = (
+        staticmethod(torch.default_generator.manual_seed),
+        staticmethod(lambda seed: None),
+    )
     get_rng_state = staticmethod(lambda device=None: torch.default_generator.get_state())
-    set_rng_state = staticmethod(lambda state, device=None: torch.default_generator.set_state(state))
+    set_rng_state = staticmethod(
+        lambda state, device=None: torch.default_generator.set_state(state)
+    )
     get_amp_supported_dtype = staticmethod(lambda: [torch.bfloat16])
 
 
@@ -132,7 +163,9 @@ def _factory(op: Any) -> Callable[..., Shadow]:
     return make
 
 
-def _copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+def _copy_from(
+    source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False
+) -> torch.Tensor:
     return target.copy_(source)
 
 

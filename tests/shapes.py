@@ -1,4 +1,5 @@
-"""Small generated videos, and a recipe for them: seconds of training, every path through the code."""
+"""Small generated videos, and a recipe for them: seconds of training, every path through the
+code."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ from cudt.tasks.video_denoising import VideoDenoising
 def tiny_videos(size: int = 16, frames: int = 4) -> VideoDenoising:
     """Two windows for each of two clips in every split."""
     config = shapes.Config(
-        name="shapes", size=size, frames=frames, stride=frames, clip_length=2 * frames, train=2, validation=2, test=2
+        name="shapes",
+        size=size,
+        frames=frames,
+        stride=frames,
+        clip_length=2 * frames,
+        train=2,
+        validation=2,
+        test=2,
     )
     return shapes.build(config, None, None)
 

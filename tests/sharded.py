@@ -1,4 +1,5 @@
-"""Trains tiny models in processes that share their weights; a test starts `python -m tests.sharded FOLDER PART`.
+"""Trains tiny models in processes that share their weights; a test starts `python -m tests.sharded
+FOLDER PART`.
 
 One process imports everything and forks the others, because importing takes longer than training.
 """
@@ -48,24 +49,33 @@ ONE_MACHINE = ROOT / "recipes" / "accelerate" / "fsdp-1x8.yaml"
 #: Each process draws its own.
 NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 FEW = ("task.limit={train: 8, validation: 6}", "evaluation.batch_size=2")
-#: By name: the recipe, and settings. Three batches of validation data, so that one process has one more than the other.
+#: By name: the recipe, and settings. Three batches of validation data, so that one process has one
+#: more than the other.
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "whole": (
         "untied",
         (
-            *("model.lora=null", "model.gradient_checkpointing=true", "readout.tokens=3", "training.clip_norm=0.1"),
+            *(
+                "model.lora=null",
+                "model.gradient_checkpointing=true",
+                "readout.tokens=3",
+                "training.clip_norm=0.1",
+            ),
             *("training.readout_learning_rate=1e-3", "descent.resilience=slack", "descent.beta=1"),
         ),
     ),
-    "log": ("tied", ("model.lora=null", "descent.form=log", "training.accumulation=2", "training.batch_size=5")),
+    "log": (
+        "tied",
+        ("model.lora=null", "descent.form=log", "training.accumulation=2", "training.batch_size=5"),
+    ),
     "lora": ("tied", ("training.epochs=1",)),
     "encoder": ("encoder", ("training.epochs=1", "descent.form=linear")),
     "compiled": ("untied", ("model.lora=null", "training.compile=true")),
     "bf16": ("tied", ("model.dtype=bf16", "model.gradient_checkpointing=true")),
 }
 OFTEN = "training.checkpoint_every=1"
-#: Processes before an interruption and after it, and whether the latter share their weights. 0 stands for a run that
-#: died while saving.
+#: Processes before an interruption and after it, and whether the latter share their weights. 0
+#: stands for a run that died while saving.
 RESUMED = [(2, 3, True), (2, 2, False), (1, 2, True), (0, 1, False), (0, 2, True)]
 MODELS = [
     Case("modernbert", "text", "erm"),
@@ -77,7 +87,8 @@ MODELS = [
 
 
 def write_recipes(folder: Path) -> None:
-    """A Llama with an own head, one whose head is its embeddings, and a text encoder, each with its data."""
+    """A Llama with an own head, one whose head is its embeddings, and a text encoder, each with its
+    data."""
     for name in ("untied", "tied"):
         (folder / name).mkdir()
         write_instructions(folder / name)
@@ -86,7 +97,9 @@ def write_recipes(folder: Path) -> None:
         )
     (folder / "encoder").mkdir()
     write_reviews(folder / "encoder")
-    write_reviews_recipe(folder / "encoder", tiny_pretrained(folder / "encoder" / "bert", **NO_DROPOUT))
+    write_reviews_recipe(
+        folder / "encoder", tiny_pretrained(folder / "encoder" / "bert", **NO_DROPOUT)
+    )
 
 
 # ---------------------------------------------------------------- processes
@@ -98,12 +111,17 @@ def environment(config: Path = ONE_MACHINE, processes: int = 2) -> dict[str, str
         ["--config_file", str(config), "--num_processes", str(processes), "script"]
     )
     arguments = _validate_launch_command(arguments)[0]
-    return {name: value for name, value in prepare_multi_gpu_env(arguments).items() if os.environ.get(name) != value}
+    return {
+        name: value
+        for name, value in prepare_multi_gpu_env(arguments).items()
+        if os.environ.get(name) != value
+    }
 
 
 def together(count: int, work: Callable[[], object], *, sharded: bool = True) -> None:
     """Do some work in several processes; an error in one of them is raised here."""
-    # The default of `accelerate config`, which would leave all processes but one with random weights.
+    # The default of `accelerate config`, which would leave all processes but one with random
+    # weights.
     loading = {"FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
     with patch_environment(**{**environment(processes=count), **loading} if sharded else {}):
         processes.together(count, work)
@@ -123,8 +141,11 @@ class _Stopping(PlainDisplay):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def train(folder: Path, case: str, out: Path, *settings: str, stop: int = -1) -> list[list[float] | None]:
-    """Train a case of the recipes in a folder, to its end or until an update; returns λ after each update."""
+def train(
+    folder: Path, case: str, out: Path, *settings: str, stop: int = -1
+) -> list[list[float] | None]:
+    """Train a case of the recipes in a folder, to its end or until an update; returns λ after each
+    update."""
     display = _Stopping(stop)
     name, own = CASES[case]
     file = folder / name / ("own.yaml" if name == "encoder" else "tiny-alpaca.yaml")
@@ -168,7 +189,8 @@ def compare(folder: Path, cases: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def _counting(file: Path) -> Iterator[None]:
-    """Write the bytes of weights, gradients and optimiser that this process holds at its last update, and of all."""
+    """Write the bytes of weights, gradients and optimiser that this process holds at its last
+    update, and of all."""
     held: dict[str, tuple[int, int]] = {}
     step, prepare = Primal.step, LayerwiseLosses.train
 
@@ -199,7 +221,9 @@ def _held(tensors: list[Tensor]) -> tuple[int, int]:
 
 def interrupt(folder: Path, count: int, *, sharded: bool) -> None:
     """A run that stops after its third update."""
-    together(count, lambda: train(folder, "whole", folder / f"from-{count}", stop=3), sharded=sharded)
+    together(
+        count, lambda: train(folder, "whole", folder / f"from-{count}", stop=3), sharded=sharded
+    )
 
 
 def resume(folder: Path, before: int, count: int, *, sharded: bool) -> None:
@@ -211,7 +235,8 @@ def resume(folder: Path, before: int, count: int, *, sharded: bool) -> None:
 
 
 def die(folder: Path) -> None:
-    """A run whose processes die after the shards of a later checkpoint are written, before the checkpoint is."""
+    """A run whose processes die after the shards of a later checkpoint are written, before the
+    checkpoint is."""
     write = Checkpoints._write_shards
 
     def dying(self: Checkpoints, step: int) -> dict[str, FileRecord]:
@@ -222,7 +247,9 @@ def die(folder: Path) -> None:
 
     Checkpoints._write_shards = dying  # type: ignore[method-assign]
     with patch_environment(**environment()):
-        processes.end(processes.start(2, lambda: train(folder, "whole", folder / "from-0", OFTEN), folder))
+        processes.end(
+            processes.start(2, lambda: train(folder, "whole", folder / "from-0", OFTEN), folder)
+        )
     Checkpoints._write_shards = write  # type: ignore[method-assign]
 
 
@@ -240,7 +267,9 @@ def every_model(folder: Path) -> None:
         functional.scaled_dot_product_attention = without
         for case in MODELS:
             loaded = case.recipe(folder / "models")
-            launch.train(loaded, out / str(case), "cpu", folder / "models", _Stopping(-1), export_model=False)
+            launch.train(
+                loaded, out / str(case), "cpu", folder / "models", _Stopping(-1), export_model=False
+            )
 
     together(1, lambda: work(folder / "alone"), sharded=False)
     together(2, lambda: work(folder / "shared"))

@@ -27,7 +27,9 @@ HEAVY = ("torch", "pandas", "pydantic", "transformers", "matplotlib", "rich")
 def modules_after(code: str) -> set[str]:
     """The heavy packages that a fresh interpreter has imported after running some code."""
     script = f"{code}\nimport sys\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     return set(done.stdout.split())
 
 
@@ -48,7 +50,11 @@ def test_every_public_name_exists_and_is_listed_and_documented():
 def test_editors_and_first_use_see_the_same_names():
     """What is imported for type checkers is what `__getattr__` gives."""
     source = Path(cudt.__file__).read_text(encoding="utf-8")
-    checked = dict(re.findall(r"^    from (cudt\.\S+) import (\w+)$", source.split("__version__")[0], re.MULTILINE))
+    checked = dict(
+        re.findall(
+            r"^    from (cudt\.\S+) import (\w+)$", source.split("__version__")[0], re.MULTILINE
+        )
+    )
     lazy = {module: name for name, module in cudt._LAZY.items()}
     assert lazy.items() <= checked.items()
 
@@ -70,7 +76,9 @@ def test_a_recipe_comes_from_a_name_a_file_or_a_dictionary(tmp_path):
 
 def test_a_dictionary_inherits_like_a_file_in_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text("base: reviews-ut\ntraining: {epochs: 2}\nseed: 5\n", encoding="utf-8")
+    Path("mine.yaml").write_text(
+        "base: reviews-ut\ntraining: {epochs: 2}\nseed: 5\n", encoding="utf-8"
+    )
     for base in ("mine.yaml", "./mine.yaml"):
         settings = {"base": base, "name": "mine", "task": {"train": 80}}
         loaded = cudt.load_recipe(settings, {"training.batch_size": 8})
@@ -91,7 +99,10 @@ def test_a_dictionary_is_not_changed():
 @pytest.mark.parametrize(
     ("changes", "messages"),
     [
-        ({"training.epochs": "three", "training.batch_sise": 1}, ["training.epochs", "three", "batch_sise"]),
+        (
+            {"training.epochs": "three", "training.batch_sise": 1},
+            ["training.epochs", "three", "batch_sise"],
+        ),
         ({"seed.first": 1}, ["changes['seed.first']", "seed"]),
     ],
 )
@@ -108,7 +119,9 @@ def test_wrong_changes_are_reported_together_as_a_user_error(changes, messages):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> tuple[cudt.Run, Path]:
     out = tmp_path_factory.mktemp("api")
-    return cudt.train(cudt.load_recipe("reviews-ut", CHANGES), str(out), device="cpu", quiet=True), out
+    return cudt.train(
+        cudt.load_recipe("reviews-ut", CHANGES), str(out), device="cpu", quiet=True
+    ), out
 
 
 def test_a_run_is_trained_found_opened_evaluated_and_read(trained, capsys):
@@ -185,7 +198,11 @@ def test_the_loop_in_the_docstring_lowers_the_loss_and_moves_the_multipliers():
     config = type(CONFIGS["bert"])(**{**CONFIGS["bert"].to_dict(), "num_hidden_layers": 6})
     model = AutoModelForSequenceClassification.from_config(config).eval()
     tokens = torch.arange(5, 21).reshape(4, 4)
-    batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": torch.tensor([0, 1, 0, 1])}
+    batch = {
+        "input_ids": tokens,
+        "attention_mask": torch.ones_like(tokens),
+        "labels": torch.tensor([0, 1, 0, 1]),
+    }
     names: dict[str, typing.Any] = {
         "torch": torch,
         "model": model,

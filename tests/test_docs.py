@@ -1,4 +1,5 @@
-"""The documentation: every key and command is on a page, examples are files that exist, and the site builds."""
+"""The documentation: every key and command is on a page, examples are files that exist, and the
+site builds."""
 
 from __future__ import annotations
 
@@ -59,7 +60,13 @@ def test_every_command_and_option_is_on_the_page(reference):
     sections = dict(re.findall(r"^## `(.*?)`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     for names, command in found:
         section = sections[" ".join(names)]
-        options = [option for one in command.params if not one.hidden for option in one.opts if option[0] == "-"]
+        options = [
+            option
+            for one in command.params
+            if not one.hidden
+            for option in one.opts
+            if option[0] == "-"
+        ]
         assert all(f"`{option}`" in section for option in options if option != "--help")
 
 
@@ -67,7 +74,10 @@ def test_every_table_of_a_run_and_key_of_run_json_is_on_the_page(reference):
     from cudt.runs.info import RunInfo
 
     page = rendered(reference, "reference/run-folder.md")
-    for name, columns in {"ood.csv": ["gamma", "value"], "examples.parquet": ["id", "score"]}.items():
+    for name, columns in {
+        "ood.csv": ["gamma", "value"],
+        "examples.parquet": ["id", "score"],
+    }.items():
         (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` | `"))
         assert all(f"`{column}`" in row for column in columns)
     assert all(f"| `{key}` |" in page for key in RunInfo.model_fields)
@@ -76,7 +86,12 @@ def test_every_table_of_a_run_and_key_of_run_json_is_on_the_page(reference):
 def test_every_kind_of_plug_in_has_a_contract_and_an_example(reference):
     page = rendered(reference, "reference/plug-ins.md")
     guide = rendered(reference, "guides/extend.md")
-    titles = {"model": "A model", "task": "A task", "noise": "A kind of noise", "objective": "An objective"}
+    titles = {
+        "model": "A model",
+        "task": "A task",
+        "noise": "A kind of noise",
+        "objective": "An objective",
+    }
     titles |= {"dual optimizer": "A dual optimiser", "figure": "A figure"}
     assert set(titles) == set(registry.KINDS)
     for kind, title in titles.items():
@@ -108,7 +123,9 @@ def test_the_readme_is_short_and_its_links_lead_somewhere():
 
 
 def test_the_readmes_recipe_is_valid():
-    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = re.findall(
+        r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     settings = recipe.validate(strict_yaml.parse_mapping(block, "README.md"), "README.md")
     assert settings.model.name == "encoder"
 
@@ -116,12 +133,30 @@ def test_the_readmes_recipe_is_valid():
 def test_the_site_builds_without_a_broken_link(tmp_path):
     pytest.importorskip("material")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    assert "descent.dual.learning_rate" in (tmp_path / "reference" / "recipe.html").read_text(encoding="utf-8")
-    # Links lead elsewhere; nothing else is fetched: no fonts, styles, scripts or pictures of other servers.
+    assert "descent.dual.learning_rate" in (tmp_path / "reference" / "recipe.html").read_text(
+        encoding="utf-8"
+    )
+    # Links lead elsewhere; nothing else is fetched: no fonts, styles, scripts or pictures of other
+    # servers.
     for page in tmp_path.rglob("*.html"):
-        assert not re.findall(r"<(?!a )[^>]*(?:src|href)=\"?(?:https?:)?//[^>]*>", page.read_text(encoding="utf-8"))
+        assert not re.findall(
+            r"<(?!a )[^>]*(?:src|href)=\"?(?:https?:)?//[^>]*>", page.read_text(encoding="utf-8")
+        )
     for style in tmp_path.rglob("*.css"):
-        assert not re.findall(r"(?:@import|url\()\W*(?:https?:)?//", style.read_text(encoding="utf-8"))
+        assert not re.findall(
+            r"(?:@import|url\()\W*(?:https?:)?//", style.read_text(encoding="utf-8")
+        )

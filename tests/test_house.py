@@ -1,4 +1,5 @@
-"""The house as docs/contributing.md draws it: rooms, the order of imports, and the size of things."""
+"""The house as docs/contributing.md draws it: rooms, the order of imports, and the size of
+things."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
                 dotted = f"{node.module}.{name.name}".split(".")[1:]
                 yield dotted[0], ".".join(dotted)
         elif isinstance(node, ast.Import):
-            for dotted in (name.name.split(".")[1:] for name in node.names if name.name.startswith("cudt.")):
+            for dotted in (
+                name.name.split(".")[1:] for name in node.names if name.name.startswith("cudt.")
+            ):
                 yield dotted[0], ".".join(dotted)
 
 
@@ -70,17 +73,26 @@ def test_no_function_is_longer_than_sixty_lines():
     long = [
         f"{path.relative_to(ROOT)}: {node.name}"
         for path, node in functions
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.end_lineno or 0) - node.lineno > 60
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno > 60
     ]
     assert not long
 
 
 def test_no_file_is_longer_than_six_hundred_lines():
-    long = [str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py") if len(path.read_text().splitlines()) > 600]
+    long = [
+        str(path.relative_to(ROOT))
+        for path in PACKAGE.rglob("*.py")
+        if len(path.read_text().splitlines()) > 600
+    ]
     assert not long
 
 
 def test_the_rooms_are_in_the_contributors_guide_in_their_order():
     lines = (ROOT / "docs/contributing.md").read_text().splitlines()
-    listed = [line.split("`")[1].removesuffix("/") for line in lines if line.startswith("| `") and "/`" in line]
+    listed = [
+        line.split("`")[1].removesuffix("/")
+        for line in lines
+        if line.startswith("| `") and "/`" in line
+    ]
     assert [room for room in listed if room in ROOMS] == list(ROOMS)

@@ -1,4 +1,5 @@
-"""The notebook in examples/notebooks: short, stored without outputs, and it runs from top to bottom."""
+"""The notebook in examples/notebooks: short, stored without outputs, and it runs from top to
+bottom."""
 
 from __future__ import annotations
 
@@ -47,5 +48,7 @@ def test_a_notebook_is_short_and_stored_without_outputs(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom_and_draws(path, kernel, tmp_path):
     notebook = read(path)
-    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     assert pictures(notebook) >= 2

@@ -1,6 +1,8 @@
-"""Training and evaluation on a pretended accelerator, in a process of its own: the CPU's files, and one wait an update.
+"""Training and evaluation on a pretended accelerator, in a process of its own: the CPU's files, and
+one wait an update.
 
-A tensor that is left on the CPU, or a generator, or a loss that is read in the middle of an update, shows here.
+A tensor that is left on the CPU, or a generator, or a loss that is read in the middle of an update,
+shows here.
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ _SLACK = ("descent.resilience=slack", "descent.beta=1.0")
 
 
 def recipes() -> dict[str, NamedRecipe]:
-    few = ("task.train=8", "task.validation=2", "task.test=2", "training.epochs=1", "descent.warmup_epochs=0")
+    few = (
+        "task.train=8",
+        "task.validation=2",
+        "task.test=2",
+        "training.epochs=1",
+        "descent.warmup_epochs=0",
+    )
     return {
         "text": tiny_recipe("loading.workers=0", *_SLACK),
         "accumulated": tiny_recipe("loading.workers=0", *_ACCUMULATED),
@@ -33,7 +41,8 @@ def recipes() -> dict[str, NamedRecipe]:
 
 
 def compare(name: str, folder: Path) -> dict[str, Any]:
-    """In the child: whether a run on the device has the CPU's files, and what two of its updates waited for."""
+    """In the child: whether a run on the device has the CPU's files, and what two of its updates
+    waited for."""
     from cudt import evaluate
     from cudt.models.assemble import assemble
     from cudt.runs.find import run_for
@@ -43,7 +52,9 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
     from tests.shadow_device import WAITS
 
     loaded = recipes()[name]
-    runs = [launch.train(loaded, folder / device, device, None, quiet()) for device in ("cpu", "shadow")]
+    runs = [
+        launch.train(loaded, folder / device, device, None, quiet()) for device in ("cpu", "shadow")
+    ]
     for run, device in zip(runs, ("cpu", "shadow"), strict=True):
         evaluate(run, device=device)
     cpu, shadow = ({path.name: path.read_bytes() for path in run.path.glob("*.*")} for run in runs)
@@ -58,14 +69,23 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
         f, grad_norm = trainer._update(micro_batches)
         trainer.state.step += 1
         trainer._log_update(f, grad_norm)
-    return {"differ": [name for name in names if cpu[name] != shadow.get(name)], "waits": [*WAITS], "files": names}
+    return {
+        "differ": [name for name in names if cpu[name] != shadow.get(name)],
+        "waits": [*WAITS],
+        "files": names,
+    }
 
 
 @pytest.mark.parametrize(("name", "allowed"), [("text", 1), ("accumulated", 2), ("video", 2)])
-def test_a_run_on_an_accelerator_has_the_cpus_files_and_waits_once_an_update(name, allowed, tmp_path):
-    """The log form in micro-batches waits once more for the weights of layers, DUST for the norms of dictionaries."""
+def test_a_run_on_an_accelerator_has_the_cpus_files_and_waits_once_an_update(
+    name, allowed, tmp_path
+):
+    """The log form in micro-batches waits once more for the weights of layers, DUST for the norms
+    of dictionaries."""
     code = f"from tests.test_shadow_device import child; child({name!r}, {str(tmp_path)!r})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert {"examples.parquet", "history.csv", "layers.csv", "ood.csv"} <= {*found["files"]}
@@ -82,5 +102,7 @@ def child(name: str, folder: str) -> None:
 
 def test_two_devices_are_not_mixed():
     code = "import torch, tests.shadow_device; torch.ones(2, device='shadow') + torch.ones(2)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert "found shadow and cpu (aten::add.Tensor)" in done.stderr

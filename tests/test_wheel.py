@@ -28,9 +28,13 @@ print(json.dumps([recipe.names(), definition.names(), str(recipe.folder()), str(
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    builder = pytest.importorskip("hatchling.builders.wheel", reason="building a wheel needs hatchling")
+    builder = pytest.importorskip(
+        "hatchling.builders.wheel", reason="building a wheel needs hatchling"
+    )
     folder = tmp_path_factory.mktemp("built")
-    return Path(next(builder.WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])))
+    return Path(
+        next(builder.WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"]))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +53,24 @@ def test_a_wheel_has_every_file_of_the_package_and_every_recipe(installed):
         files = [path for path in (ROOT / source).rglob("*") if path.is_file()]
         expected |= {Path(inside) / path.relative_to(ROOT / source) for path in files}
     assert {path for path in expected if not (installed / path).is_file()} == set()
-    assert {Path("cudt/py.typed"), Path("cudt/report/page.html"), Path("cudt/paper/rmse.csv")} <= expected
+    assert {
+        Path("cudt/py.typed"),
+        Path("cudt/report/page.html"),
+        Path("cudt/paper/rmse.csv"),
+    } <= expected
 
 
-def test_an_installed_wheel_finds_its_recipes_searches_plug_ins_and_published_numbers(installed, tmp_path):
+def test_an_installed_wheel_finds_its_recipes_searches_plug_ins_and_published_numbers(
+    installed, tmp_path
+):
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     done = subprocess.run(
-        [sys.executable, "-c", LISTED], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", LISTED],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     recipes, searches, recipe_folder, published_folder, plugins = json.loads(done.stdout)
     assert (recipes, searches) == (recipe.names(), definition.names())
@@ -73,16 +88,28 @@ def test_cudt_runs_from_the_wheel_in_an_environment_of_its_own(wheel, tmp_path):
     (packages,) = home.glob("lib/python*/site-packages")
     # Without its .pth files: they would bring an editable cudt along.
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
-    pip = [sys.executable, "-m", "pip", f"--python={home / 'bin' / 'python'}", "install", "--no-deps", "--no-index"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        f"--python={home / 'bin' / 'python'}",
+        "install",
+        "--no-deps",
+        "--no-index",
+    ]
     subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
 
     outside = tmp_path / "outside"
     outside.mkdir()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CUDT"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CUDT"))
+    }
 
     def run(program: str, *arguments: str) -> str:
         command = [str(home / "bin" / program), *arguments]
-        done = subprocess.run(command, cwd=outside, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=outside, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

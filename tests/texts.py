@@ -13,13 +13,23 @@ def write_reviews(folder: Path) -> None:
     """`train.csv` with 60 reviews, sorted by opinion, and `test.csv` with 30."""
     rng = random.Random(0)
     for name, size in (("train", 60), ("test", 30)):
-        rows = [(_review(rng, number * 2 < size), "bad" if number * 2 < size else "good") for number in range(size)]
-        (folder / f"{name}.csv").write_text("review,opinion\n" + "".join(f'"{text}",{label}\n' for text, label in rows))
+        rows = [
+            (_review(rng, number * 2 < size), "bad" if number * 2 < size else "good")
+            for number in range(size)
+        ]
+        (folder / f"{name}.csv").write_text(
+            "review,opinion\n" + "".join(f'"{text}",{label}\n' for text, label in rows)
+        )
 
 
 def _review(rng: random.Random, bad: bool) -> str:
     subjects = rng.sample(("film", "plot", "story", "cast", "acting"), rng.randint(1, 3))
-    return " and ".join(f"the {subject} was {rng.choice(BAD if bad else GOOD)}" for subject in subjects) + "."
+    return (
+        " and ".join(
+            f"the {subject} was {rng.choice(BAD if bad else GOOD)}" for subject in subjects
+        )
+        + "."
+    )
 
 
 def write_recipe(folder: Path, pretrained: str, **model: str) -> Path:

@@ -1,1 +1,3 @@
-"""Speed benches: `python -m benchmarks.speed` (or `make bench`) compares cudt with peers, as ratios."""
+"""Speed benches: `python -m benchmarks.speed` (or `make bench`) compares cudt with peers, as
+ratios.
+"""

@@ -33,8 +33,15 @@ def main() -> None:
         begun = time.monotonic()
         found = _run(name, given.data_root)
         rows += found
-        done = ", ".join(f"{row.name} {row.cells()['ratio'] or row.reason} ({row.verdict})" for row in found)
-        console.print(f"  {done} · {time.monotonic() - begun:.0f} s", highlight=False, markup=False, soft_wrap=True)
+        done = ", ".join(
+            f"{row.name} {row.cells()['ratio'] or row.reason} ({row.verdict})" for row in found
+        )
+        console.print(
+            f"  {done} · {time.monotonic() - begun:.0f} s",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
     given.out.mkdir(parents=True, exist_ok=True)
     table.write_csv(rows, given.out / "bench.csv")
     console.print(table.on_terminal(rows))
@@ -48,9 +55,13 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
     parser.add_argument("names", nargs="*", help="benches to run; all by default")
-    parser.add_argument("--out", type=Path, default=Path("outputs/bench"), help="folder of bench.csv")
+    parser.add_argument(
+        "--out", type=Path, default=Path("outputs/bench"), help="folder of bench.csv"
+    )
     root = os.environ.get("CUDT_DATA_ROOT")
-    parser.add_argument("--data-root", type=Path, default=Path(root) if root else None, help="folder of real data")
+    parser.add_argument(
+        "--data-root", type=Path, default=Path(root) if root else None, help="folder of real data"
+    )
     given = parser.parse_args()
     if unknown := set(given.names) - set(bench.names()):
         parser.error(f"no bench {', '.join(sorted(unknown))}; known: {', '.join(bench.names())}")
@@ -64,14 +75,25 @@ def _run(name: str, data_root: Path | None) -> list[Row]:
         file = Path(folder) / "outcomes.json"
         command = [sys.executable, "-m", f"{__package__}.child", name, str(file)]
         command += ["--data-root", str(data_root.absolute())] if data_root else []
-        ended = subprocess.run(command, env=bench.use_threads(one.threads), stderr=subprocess.PIPE, text=True)
+        ended = subprocess.run(
+            command, env=bench.use_threads(one.threads), stderr=subprocess.PIPE, text=True
+        )
         if ended.returncode:
             print(ended.stderr, file=sys.stderr)
-            return [Row(one, None, f"exit code {ended.returncode}; its error is printed above", failed=True)]
+            return [
+                Row(
+                    one,
+                    None,
+                    f"exit code {ended.returncode}; its error is printed above",
+                    failed=True,
+                )
+            ]
         found = json.loads(file.read_text(encoding="utf-8"))
     if "skipped" in found:
         return [Row(one, None, found["skipped"])]
-    return [Row(one, Outcome(**{**raw, "ratios": tuple(raw["ratios"])})) for raw in found["outcomes"]]
+    return [
+        Row(one, Outcome(**{**raw, "ratios": tuple(raw["ratios"])})) for raw in found["outcomes"]
+    ]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """The contract of a speed bench: ours against a peer, as a ratio from interleaved rounds.
 
-To add one, write one file in this folder that defines `BENCH`. Seconds of different machines, or of one machine at
-different times, cannot be compared. So ours and the peer run by turns in one process, each round gives one ratio, and
-the table shows their median with the lowest and the highest. The default clock is CPU time, which other processes on
-the machine change little.
+To add one, write one file in this folder that defines `BENCH`. Seconds of different machines, or of
+one machine at different times, cannot be compared. So ours and the peer run by turns in one
+process, each round gives one ratio, and the table shows their median with the lowest and the
+highest. The default clock is CPU time, which other processes on the machine change little.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def interleaved(
     warmup: int = 1,
     clock: Callable[[], float] = time.process_time,
 ) -> tuple[list[float], list[float]]:
-    """Seconds of ours and of the peer in each round; the order alternates, so that neither always follows the other."""
+    """Seconds of ours and of the peer in each round; the order alternates, so that neither always
+    follows the other.
+    """
     timed: dict[int, list[float]] = {0: [], 1: []}
     for number in range(-warmup, rounds):
         for which in (0, 1) if number % 2 else (1, 0):

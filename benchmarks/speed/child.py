@@ -1,4 +1,6 @@
-"""Run one bench in this process and write its outcomes as JSON: `python -m benchmarks.speed.child NAME FILE`."""
+"""Run one bench in this process and write its outcomes as JSON: `python -m benchmarks.speed.child
+NAME FILE`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def main() -> None:
         setting = bench.Setting(given.data_root, Path(folder))
         found: dict[str, Any]
         try:
-            found = {"outcomes": [dataclasses.asdict(one) for one in bench.load(given.name).measure(setting)]}
+            found = {
+                "outcomes": [
+                    dataclasses.asdict(one) for one in bench.load(given.name).measure(setting)
+                ]
+            }
         except bench.SkippedError as error:
             found = {"skipped": str(error)}
     given.file.write_text(json.dumps(found), encoding="utf-8")

@@ -19,7 +19,9 @@ def _measure(setting: Setting) -> list[Outcome]:
     ]
     shared = {"recipe": reviews.RECIPE, "overrides": overrides, "data_root": data_root}
     with (
-        Program("cudt_training", setting.folder / "constrained", objective="constrained", **shared) as ours,
+        Program(
+            "cudt_training", setting.folder / "constrained", objective="constrained", **shared
+        ) as ours,
         Program("cudt_training", setting.folder / "erm", objective="erm", **shared) as erm,
     ):
         rounds = [(ours.turn(), erm.turn()) for _ in range(_WARMUP + _ROUNDS)][_WARMUP:]

@@ -23,13 +23,16 @@ from cudt.models.layer_losses import LayerwiseLosses
 _UCSD = ("task.size=160", "task.train=2", "model.layers=5", "model.patch=16", "model.atoms=24")
 _ROUNDS = 5
 _NAMES = ("mm", "bmm", "addmm", "baddbmm", "addmm_", "baddbmm_")
-#: A product is repeated until about this many operations are done, so that the clock can measure it.
+#: A product is repeated until about this many operations are done, so that the clock can measure
+#: it.
 _OPERATIONS = 5e8
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product of matrices, or of a batch of them, with the shapes and strides that a step used."""
+    """A product of matrices, or of a batch of them, with the shapes and strides that a step
+    used.
+    """
 
     first: Tensor
     second: Tensor
@@ -102,9 +105,14 @@ def measure(setting: Setting) -> list[Outcome]:
         seconds.append(time.process_time() - start)
         # Only large products: the clock is too coarse for others.
         rates = ((one, one.seconds()) for one in products)
-        peaks.append(max(one.operations / s for one, s in rates if one.count * one.operations > 0.02 * total))
+        peaks.append(
+            max(one.operations / s for one, s in rates if one.count * one.operations > 0.02 * total)
+        )
     ratios = tuple(total / one / peak for one, peak in zip(seconds, peaks, strict=True))
-    ours_speed, note = total / statistics.median(seconds), f"{statistics.median(seconds) * 1e3:.0f} ms a step"
+    ours_speed, note = (
+        total / statistics.median(seconds),
+        f"{statistics.median(seconds) * 1e3:.0f} ms a step",
+    )
     return [Outcome(ours_speed / 1e9, statistics.median(peaks) / 1e9, "GFLOP/s", ratios, note)]
 
 

@@ -22,8 +22,18 @@ def _measure(setting: Setting) -> list[Outcome]:
     ]
     rows = setting.folder / "rows.json"
     reviews.write_rows(overrides, "train", data_root, rows)
-    peer_job = {"model": reviews.model_folder(), "rows": rows, "batch_size": _BATCH, "sampling": "random"}
-    our_job = {"recipe": reviews.RECIPE, "overrides": overrides, "objective": "erm", "data_root": data_root}
+    peer_job = {
+        "model": reviews.model_folder(),
+        "rows": rows,
+        "batch_size": _BATCH,
+        "sampling": "random",
+    }
+    our_job = {
+        "recipe": reviews.RECIPE,
+        "overrides": overrides,
+        "objective": "erm",
+        "data_root": data_root,
+    }
     with (
         Program("cudt_training", setting.folder / "cudt", **our_job) as ours,
         Program("trainer_training", setting.folder / "trainer", **peer_job) as peer,

@@ -1,4 +1,6 @@
-"""An update of an ERM run against one of transformers.Trainer, on the same batches without noise."""
+"""An update of an ERM run against one of transformers.Trainer, on the same batches without
+noise.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,18 @@ def _measure(setting: Setting) -> list[Outcome]:
     order = updates(n_examples, _BATCH, np.random.default_rng([0, 0])).ravel()
     rows = setting.folder / "rows.json"
     reviews.write_rows(overrides, "train", data_root, rows, order)
-    peer_job = {"model": reviews.model_folder(), "rows": rows, "batch_size": _BATCH, "sampling": "sequential"}
-    our_job = {"recipe": reviews.RECIPE, "overrides": overrides, "objective": "erm", "data_root": data_root}
+    peer_job = {
+        "model": reviews.model_folder(),
+        "rows": rows,
+        "batch_size": _BATCH,
+        "sampling": "sequential",
+    }
+    our_job = {
+        "recipe": reviews.RECIPE,
+        "overrides": overrides,
+        "objective": "erm",
+        "data_root": data_root,
+    }
     with (
         Program("cudt_training", setting.folder / "cudt", **our_job) as ours,
         Program("trainer_training", setting.folder / "trainer", **peer_job) as peer,

@@ -1,4 +1,6 @@
-"""`cudt eval-ood` without noise against Trainer.predict, on test reviews of IMDb with a model trained before."""
+"""`cudt eval-ood` without noise against Trainer.predict, on test reviews of IMDb with a model
+trained before.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,18 @@ def _measure(setting: Setting) -> list[Outcome]:
     ]
     rows, model_file = setting.folder / "rows.json", setting.folder / "model.txt"
     reviews.write_rows(overrides, "test", data_root, rows)
-    our_job = {"recipe": reviews.RECIPE, "overrides": overrides, "data_root": data_root, "model_file": model_file}
-    peer_job = {"rows": rows, "model_file": model_file, "batch_size": _BATCH, "rows_per_turn": _BATCH}
+    our_job = {
+        "recipe": reviews.RECIPE,
+        "overrides": overrides,
+        "data_root": data_root,
+        "model_file": model_file,
+    }
+    peer_job = {
+        "rows": rows,
+        "model_file": model_file,
+        "batch_size": _BATCH,
+        "rows_per_turn": _BATCH,
+    }
     with (
         Program("cudt_evaluation", setting.folder / "cudt", **our_job) as ours,
         Program("trainer_prediction", setting.folder / "trainer", **peer_job) as peer,
@@ -34,8 +46,10 @@ def _measure(setting: Setting) -> list[Outcome]:
             ours_total += ours.turn()
             peer_total += peer.turn()
     note = (
-        f"{_REVIEWS} reviews of up to 512 tokens, batches of {_BATCH}, γ = 0; cudt also measures 16 examples that "
-        f"training used and writes tables; accuracies {ours.result['accuracy']:.4f} and {peer.result['accuracy']:.4f}"
+        f"{_REVIEWS} reviews of up to 512 tokens, batches of {_BATCH}, γ = 0; cudt also measures "
+        "16 examples that "
+        f"training used and writes tables; accuracies {ours.result['accuracy']:.4f} and "
+        f"{peer.result['accuracy']:.4f}"
     )
     return [Outcome(_REVIEWS / ours_total, _REVIEWS / peer_total, "examples/CPU s", note=note)]
 

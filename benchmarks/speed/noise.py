@@ -1,9 +1,9 @@
 """What an accelerator waits for because of training noise, as a share of its step.
 
-There is none here, so its step takes the time that an A100 would need at its peak (312 TFLOP/s in bf16), which no model
-reaches: the real share is smaller. Training noise is drawn on the device, and what is left for the CPU is to launch
-kernels: measured on torch's `meta` device, which launches and computes nothing. The clock is the CPU time of a thread,
-so that other processes do not count.
+There is none here, so its step takes the time that an A100 would need at its peak (312 TFLOP/s in
+bf16), which no model reaches: the real share is smaller. Training noise is drawn on the device, and
+what is left for the CPU is to launch kernels: measured on torch's `meta` device, which launches and
+computes nothing. The clock is the CPU time of a thread, so that other processes do not count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ META = torch.device("meta")
 
 @dataclass(frozen=True)
 class Size:
-    """A batch, and what computing on it costs: RoBERTa-large in full, and Llama of 8 billion weights with LoRA."""
+    """A batch, and what computing on it costs: RoBERTa-large in full, and Llama of 8 billion
+    weights with LoRA.
+    """
 
     name: str
     examples: int
@@ -37,7 +39,8 @@ class Size:
     weights: float
     """Those of the layers, which every token is multiplied with."""
     training: int
-    """FLOPs per weight and token of an update: 6, or 4 where the gradients of frozen weights are left out."""
+    """FLOPs per weight and token of an update: 6, or 4 where the gradients of frozen weights are
+    left out."""
 
 
 SIZES = (Size("32×512×1024", 32, 512, 1024, 3.0e8, 6), Size("4×512×4096", 4, 512, 4096, 8.0e9, 4))
@@ -62,7 +65,9 @@ def _training(size: Size) -> Outcome:
     for _ in range(1 + ROUNDS):
         with (
             mock.patch.object(source, "signal_noise", return_value=_Launches()),
-            mock.patch.object(source, "example_generator", lambda seed, name, device: on_cpu(seed, name)),
+            mock.patch.object(
+                source, "example_generator", lambda seed, name, device: on_cpu(seed, name)
+            ),
         ):
             began = time.thread_time()
             0.4 * draw(ids, shape, META)
@@ -70,7 +75,14 @@ def _training(size: Size) -> Outcome:
     # The first round loads what the meta device needs.
     del waits[0]
     now, shares = statistics.median(waits), tuple(wait / step for wait in waits)
-    return Outcome(now, step, "s/step", shares, note=f"{1000 * now:.1f} ms", name=f"noise, training {size.name}")
+    return Outcome(
+        now,
+        step,
+        "s/step",
+        shares,
+        note=f"{1000 * now:.1f} ms",
+        name=f"noise, training {size.name}",
+    )
 
 
 def measure(setting: Setting) -> list[Outcome]:

@@ -32,9 +32,15 @@ def model_folder() -> str:
 
 
 def write_rows(
-    overrides: list[str], split: Any, data_root: Path, file: Path, order: np.ndarray[Any, Any] | None = None
+    overrides: list[str],
+    split: Any,
+    data_root: Path,
+    file: Path,
+    order: np.ndarray[Any, Any] | None = None,
 ) -> int:
-    """Write the tokenized examples of a recipe, in an order if one is given; returns their number."""
+    """Write the tokenized examples of a recipe, in an order if one is given; returns their
+    number.
+    """
     from cudt.config import recipe as recipes
     from cudt.tasks.base import build_task
 
@@ -42,6 +48,9 @@ def write_rows(
     task: Any = build_task(settings.task, data_root, settings.model.tokenizer_source)
     examples = task.examples(split)
     chosen = range(len(examples)) if order is None else order.tolist()
-    rows = [{"input_ids": examples[at].inputs["input_ids"].tolist(), "labels": examples[at].label} for at in chosen]
+    rows = [
+        {"input_ids": examples[at].inputs["input_ids"].tolist(), "labels": examples[at].label}
+        for at in chosen
+    ]
     file.write_text(json.dumps(rows), encoding="utf-8")
     return len(rows)

@@ -11,7 +11,19 @@ from rich.table import Table
 
 from benchmarks.speed.bench import Bench, Outcome
 
-_COLUMNS = ("bench", "what", "ours", "peer", "unit", "ratio", "lowest", "highest", "goal", "verdict", "note")
+_COLUMNS = (
+    "bench",
+    "what",
+    "ours",
+    "peer",
+    "unit",
+    "ratio",
+    "lowest",
+    "highest",
+    "goal",
+    "verdict",
+    "note",
+)
 
 
 @dataclass(frozen=True)
@@ -36,16 +48,31 @@ class Row:
         if self.outcome is None:
             return "failed" if self.failed else "skipped"
         distance = self.outcome.ratio - self.bench.goal
-        return "reached" if (distance >= 0 if self.bench.higher_is_better else distance <= 0) else "missed"
+        return (
+            "reached"
+            if (distance >= 0 if self.bench.higher_is_better else distance <= 0)
+            else "missed"
+        )
 
     def cells(self) -> dict[str, str]:
         """Every column as text, with four digits."""
         row = dict.fromkeys(_COLUMNS, "")
-        row |= {"bench": self.name, "what": self.bench.what, "goal": self.goal_text, "verdict": self.verdict}
+        row |= {
+            "bench": self.name,
+            "what": self.bench.what,
+            "goal": self.goal_text,
+            "verdict": self.verdict,
+        }
         if (one := self.outcome) is None:
             return row | {"note": self.reason}
         lowest, highest = one.range
-        numbers = {"ours": one.ours, "peer": one.peer, "ratio": one.ratio, "lowest": lowest, "highest": highest}
+        numbers = {
+            "ours": one.ours,
+            "peer": one.peer,
+            "ratio": one.ratio,
+            "lowest": lowest,
+            "highest": highest,
+        }
         texts = {name: f"{value:.4g}" for name, value in numbers.items()}
         return row | texts | {"unit": one.unit, "note": one.note}
 

@@ -1,8 +1,9 @@
-"""Two programs that compute in turns, each in a process of its own, with the CPU seconds of every turn.
+"""Two programs that compute in turns, each in a process of its own, with the CPU seconds of every
+turn.
 
-In one process, cudt and a peer would share settings that belong to a process, such as those of the memory allocator.
-A program (`benchmarks/speed/programs/NAME.py`) calls `Turn.end()` after each update or batch and waits there for its
-next turn.
+In one process, cudt and a peer would share settings that belong to a process, such as those of the
+memory allocator. A program (`benchmarks/speed/programs/NAME.py`) calls `Turn.end()` after each
+update or batch and waits there for its next turn.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Program:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._process.args!r}:\n{self._log.read_text(encoding='utf-8')[-3000:]}")
+            raise RuntimeError(
+                f"{self._process.args!r}:\n{self._log.read_text(encoding='utf-8')[-3000:]}"
+            )
         said = json.loads(line)
         self.result = said.get("result")
         return said["seconds"]
@@ -56,7 +59,10 @@ class Program:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._process.kill()
         self._process.wait()

@@ -1,4 +1,6 @@
-"""Refusing a typo against importing torch: an error in a recipe is reported before anything heavy is imported."""
+"""Refusing a typo against importing torch: an error in a recipe is reported before anything heavy
+is imported.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ def run_python(*arguments: str, cwd: Path) -> str:
     """Run Python in a process of its own and return its standard error."""
     # The folder of a run must not hide the package under test, which is found from here.
     path = str(Path(__file__).parents[2])
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {path!r}); {arguments[0]}", *arguments[1:]]
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {path!r}); {arguments[0]}",
+        *arguments[1:],
+    ]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False).stderr
 
 

@@ -1,4 +1,6 @@
-"""One readout over a vocabulary, loss and gradients, against the products of matrices that it needs."""
+"""One readout over a vocabulary, loss and gradients, against the products of matrices that it
+needs.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class Readout:
         self.head = nn.Linear(sizes.width, sizes.words, bias=False).requires_grad_(trained)
         self.labels = torch.randint(sizes.words, (EXAMPLES, sizes.tokens // EXAMPLES))
         self.weights = torch.full((1, EXAMPLES), float(sizes.tokens // EXAMPLES))
-        # The results of the products: new memory for each would be page faults in the peer's CPU time.
+        # The results of the products: new memory for each would be page faults in the peer's CPU
+        # time.
         self.logits = torch.empty(sizes.tokens, sizes.words)
         self.of_states = torch.empty_like(self.states, requires_grad=False)
         self.of_head = torch.empty_like(self.head.weight, requires_grad=False)
@@ -50,7 +53,9 @@ class Readout:
         """As an update does it if ∂J/∂f is known before the losses, or the head is frozen."""
         gradient = HeadGradient(self.weights)
         answer = TokenLogits(self.states, self.head).adding_to(gradient, 0)
-        losses = gradient.attach(answer.mean_losses(Labelled.of({"labels": self.labels})).unsqueeze(0))
+        losses = gradient.attach(
+            answer.mean_losses(Labelled.of({"labels": self.labels})).unsqueeze(0)
+        )
         (losses * self.weights).sum().backward()
         self.states.grad = self.head.weight.grad = None
 
@@ -67,7 +72,9 @@ def measure(setting: Setting) -> list[Outcome]:
     outcomes = []
     for sizes, trained in ((SMOLLM, True), (SMOLLM, False), (LLAMA, False)):
         readout = Readout(sizes, trained)
-        times = interleaved(readout.losses_and_gradients, readout.products, rounds=5 if trained else 3)
+        times = interleaved(
+            readout.losses_and_gradients, readout.products, rounds=5 if trained else 3
+        )
         name = f"vocabulary-readout, {'trained' if trained else 'frozen'} head, width {sizes.width}"
         outcomes.append(dataclasses.replace(compared(*times, "CPU s", note=str(sizes)), name=name))
     return outcomes

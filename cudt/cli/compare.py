@@ -26,9 +26,11 @@ _OVER_LEVELS = {"auc": "AUC", "mean": "mean", "id_mean": "mean ID", "ood_mean": 
 
 
 def compare(first: FirstRun, second: SecondRun) -> None:
-    """Compare two finished runs: settings, loss, verdict and weight of each layer, and the metric at each noise level.
+    """Compare two finished runs: settings, loss, verdict and weight of each layer, and the metric
+    at each noise level.
 
-    Differences are B − A. Their 95 % interval is over the test examples, which both runs must share.
+    Differences are B − A. Their 95 % interval is over the test examples, which both runs must
+    share.
     """
     for path in (first, second):
         require_folder(path, "run folder")
@@ -37,7 +39,10 @@ def compare(first: FirstRun, second: SecondRun) -> None:
     a, b = _read(first), _read(second)
     console = make_console()
     for name, run in (("A", a), ("B", b)):
-        console.print(f"{name}  {run.recipe}, {run.objective}, seed {run.seed}: {run.run.results}", soft_wrap=True)
+        console.print(
+            f"{name}  {run.recipe}, {run.objective}, seed {run.seed}: {run.run.results}",
+            soft_wrap=True,
+        )
     _print_settings(console, a, b)
     _print_layers(console, a, b)
     _print_curves(console, a, b)
@@ -66,7 +71,10 @@ def _print_settings(console: Console, a: ReadRun, b: ReadRun) -> None:
     for column in ("setting", "A", "B"):
         table.add_column(column, overflow="fold")
     for key in keys:
-        table.add_row(key, *(strict_yaml.dump_line(values[key]) if key in values else "" for values in settings))
+        table.add_row(
+            key,
+            *(strict_yaml.dump_line(values[key]) if key in values else "" for values in settings),
+        )
     console.print("\nsettings that differ")
     console.print(table)
 
@@ -75,7 +83,12 @@ def _all_settings(run: ReadRun) -> dict[str, Any]:
     from cudt.config.differences import flat_settings
 
     recipe = run.run.recipe
-    named = {"recipe": recipe.name, "objective": run.objective, "seed": run.seed, "weights": run.run.weights}
+    named = {
+        "recipe": recipe.name,
+        "objective": run.objective,
+        "seed": run.seed,
+        "weights": run.run.weights,
+    }
     data = {} if run.run.other_data is None else {"test data": run.run.other_data.name}
     return {**named, **data, **flat_settings(recipe)}
 
@@ -84,7 +97,9 @@ def _all_settings(run: ReadRun) -> dict[str, Any]:
 
 
 def _print_layers(console: Console, a: ReadRun, b: ReadRun) -> None:
-    """Losses and verdicts of both: on validation data, or on test data for weights or data that are not a run's own."""
+    """Losses and verdicts of both: on validation data, or on test data for weights or data that are
+    not a run's own.
+    """
     from cudt.training.picture import negative_note
 
     on_test = any(run.run.results != run.run.path for run in (a, b))
@@ -114,15 +129,23 @@ def _own_verdicts(run: ReadRun) -> dict[int, tuple[float, str]]:
 
 
 def _test_verdicts(run: ReadRun) -> dict[int, tuple[float, str]]:
-    """The same from constraints.csv; empty before `cudt eval-ood`. run.json knows only the run's own weights."""
+    """The same from constraints.csv; empty before `cudt eval-ood`. run.json knows only the run's
+    own weights.
+    """
     noise, table = run.run.recipe.settings.noise, run.run.read_table("constraints")
     rows = table[(table["perturbation"] == noise.kind) & (table["gamma"] == noise.gamma_train)]
     columns = (rows[name] for name in ("layer", "loss", "verdict"))
-    return {int(layer): (float(loss), str(verdict)) for layer, loss, verdict in zip(*columns, strict=True)}
+    return {
+        int(layer): (float(loss), str(verdict))
+        for layer, loss, verdict in zip(*columns, strict=True)
+    }
 
 
 def _layer_table(
-    verdicts: list[dict[int, tuple[float, str]]], weights: dict[str, dict[int, float]], *, with_differences: bool
+    verdicts: list[dict[int, tuple[float, str]]],
+    weights: dict[str, dict[int, float]],
+    *,
+    with_differences: bool,
 ) -> Table:
     """Losses, verdicts and effective weights."""
     from cudt.training.picture import weight_text
@@ -141,7 +164,11 @@ def _layer_table(
             difference = losses[1] - losses[0]
             signed = ("+" if difference >= 0 else "") + short_number(difference)
         table.add_row(
-            str(layer), *numbers, signed, *words, *(weight_text(mine.get(layer)) for mine in weights.values())
+            str(layer),
+            *numbers,
+            signed,
+            *words,
+            *(weight_text(mine.get(layer)) for mine in weights.values()),
         )
     return table
 
@@ -164,7 +191,9 @@ def _effective_weights(a: ReadRun, b: ReadRun) -> dict[str, dict[int, float]]:
 
 
 def _conclusion(run: ReadRun, on_test: dict[int, tuple[float, str]]) -> str:
-    """Whether the run keeps its constraints and every layer helps: on test data, or without these as in run.json."""
+    """Whether the run keeps its constraints and every layer helps: on test data, or without these
+    as in run.json.
+    """
     from cudt.method.feasibility import FAILING, is_monotone
 
     is_feasible, is_falling = run.info.feasible, run.info.monotone
@@ -182,14 +211,19 @@ def _print_curves(console: Console, a: ReadRun, b: ReadRun) -> None:
     for name, run in (("A", a), ("B", b)):
         if not run.curves:
             console.print(
-                f"\n{name} is not evaluated yet; run: {as_command('eval-ood', run.run.results)}", soft_wrap=True
+                f"\n{name} is not evaluated yet; run: {as_command('eval-ood', run.run.results)}",
+                soft_wrap=True,
             )
     if a.metric != b.metric:
-        console.print(f"\nthe metrics differ ({a.metric} and {b.metric}), so the curves cannot be compared")
+        console.print(
+            f"\nthe metrics differ ({a.metric} and {b.metric}), so the curves cannot be compared"
+        )
         return
     kinds = sorted({*a.curves} & {*b.curves})
     if a.curves and b.curves and not kinds:
-        console.print(f"\nno noise in common: A has {', '.join(a.curves)}, B has {', '.join(b.curves)}")
+        console.print(
+            f"\nno noise in common: A has {', '.join(a.curves)}, B has {', '.join(b.curves)}"
+        )
     for kind in kinds:
         _print_curve(console, a, b, kind)
 
@@ -222,9 +256,14 @@ def _different_tests(a: ReadRun, b: ReadRun) -> str:
     """Why two runs have no test examples in common; empty if they may have."""
     if a.info.test_data and a.info.test_data == b.info.test_data:
         return ""
-    # Generated test data have no fingerprint: they follow from the settings of the task, except for its loss.
+    # Generated test data have no fingerprint: they follow from the settings of the task, except for
+    # its loss.
     tasks = [run.run.recipe.settings.task.model_dump_json(exclude={"loss"}) for run in (a, b)]
-    return "" if tasks[0] == tasks[1] else "the runs have different tasks or task settings, and so different test data"
+    return (
+        ""
+        if tasks[0] == tasks[1]
+        else "the runs have different tasks or task settings, and so different test data"
+    )
 
 
 def _curve_table(a: ReadRun, b: ReadRun, kind: str, rows: pd.DataFrame) -> Table:
@@ -236,10 +275,14 @@ def _curve_table(a: ReadRun, b: ReadRun, kind: str, rows: pd.DataFrame) -> Table
     by_level = {row["gamma"]: row for row in rows.to_dict("records") if row["quantity"] == "metric"}
     for level in sorted({*a.curves[kind], *b.curves[kind]}):
         found = [_number(run.curves[kind].get(level)) for run in (a, b)]
-        table.add_row(f"{scale_of(kind).symbol} = {level:g}", *found, *_difference(by_level.get(level)))
+        table.add_row(
+            f"{scale_of(kind).symbol} = {level:g}", *found, *_difference(by_level.get(level))
+        )
     for row in rows.to_dict("records"):
         if row["quantity"] in _OVER_LEVELS:
-            both = [_number(_over_levels(run, kind, row["quantity"], [*by_level])) for run in (a, b)]
+            both = [
+                _number(_over_levels(run, kind, row["quantity"], [*by_level])) for run in (a, b)
+            ]
             table.add_row(_OVER_LEVELS[row["quantity"]], *both, *_difference(row))
     return table
 
@@ -253,7 +296,11 @@ def _over_levels(run: ReadRun, kind: str, quantity: str, levels: list[float]) ->
     if quantity == "auc":
         return area_under_curve([*curve], [*curve.values()])
     wanted = {"mean": ("ID", "OOD"), "id_mean": ("ID",), "ood_mean": ("OOD",)}[quantity]
-    values = [value for level, value in curve.items() if distribution(kind, level, run.info.gamma_train) in wanted]
+    values = [
+        value
+        for level, value in curve.items()
+        if distribution(kind, level, run.info.gamma_train) in wanted
+    ]
     return sum(values) / len(values)
 
 

@@ -21,7 +21,9 @@ Prepared = Annotated[
 
 
 def data(prepare: Prepared = None, data_root: DataRoot = None) -> None:
-    """Show which data sets are available, which are missing, and where to get them; or prepare the data of a recipe."""
+    """Show which data sets are available, which are missing, and where to get them; or prepare the
+    data of a recipe.
+    """
     from cudt.tasks import datasets
 
     console = make_console()

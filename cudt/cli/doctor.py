@@ -1,4 +1,6 @@
-"""`cudt doctor`: whether torch works, which data and weights are missing, and which runs are not finished."""
+"""`cudt doctor`: whether torch works, which data and weights are missing, and which runs are not
+finished.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,19 @@ from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
 
 Folders = Annotated[
-    list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs, if it exists")
+    list[Path] | None,
+    typer.Argument(help="Folders to search for runs.", show_default="outputs, if it exists"),
 ]
-#: Without the check of other commands: a data root that does not exist is what the doctor is asked about.
+#: Without the check of other commands: a data root that does not exist is what the doctor is asked
+#: about.
 AnyDataRoot = Annotated[
     Path | None,
-    typer.Option("--data-root", envvar="CUDT_DATA_ROOT", help="Folder that holds the data sets.", show_default=False),
+    typer.Option(
+        "--data-root",
+        envvar="CUDT_DATA_ROOT",
+        help="Folder that holds the data sets.",
+        show_default=False,
+    ),
 ]
 #: A word about the line ("ok", "missing", "problem", …) and the line itself.
 Finding = tuple[str, str]
@@ -28,7 +37,8 @@ _STYLES = {"ok": "green", "problem": "bold red"}
 
 
 def doctor(folders: Folders = None, data_root: AnyDataRoot = None) -> None:
-    """Show torch and its device, the data sets, what recipes are missing, and unfinished or damaged runs.
+    """Show torch and its device, the data sets, what recipes are missing, and unfinished or damaged
+    runs.
 
     The exit code is 1 if there is a problem, 2 if a folder does not exist, else 0.
     """
@@ -48,7 +58,9 @@ def doctor(folders: Folders = None, data_root: AnyDataRoot = None) -> None:
         console.print(Text(title, "bold"))
         for word, line in findings:
             has_problem |= word == "problem"
-            console.print(Text.assemble((f"  {word:<12}", _STYLES.get(word, "yellow")), line), soft_wrap=True)
+            console.print(
+                Text.assemble((f"  {word:<12}", _STYLES.get(word, "yellow")), line), soft_wrap=True
+            )
     raise typer.Exit(1 if has_problem else 0)
 
 
@@ -59,7 +71,9 @@ def _device() -> Iterator[Finding]:
         yield "problem", f"torch cannot be imported: {error}; install it again"
         return
     yield "ok", f"torch {torch.__version__}"
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    accelerator = (
+        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    )
     if accelerator is None:
         yield "ok", "no GPU that torch can use; training is on the CPU"
     elif accelerator.type == "cuda":
@@ -117,7 +131,10 @@ def _runs(folders: list[Path]) -> Iterator[Finding]:
         status, lines = _examine(path)
         counts[status] += 1
         yield from lines
-    yield "ok", ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "none"
+    yield (
+        "ok",
+        ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "none",
+    )
 
 
 def _examine(path: Path) -> tuple[str, list[Finding]]:
@@ -128,7 +145,9 @@ def _examine(path: Path) -> tuple[str, list[Finding]]:
 
     if _is_in_use(path):
         return "in use", []
-    damaged = [error for folder in folders_of_results(path) for error in checksums.damaged_files(folder)]
+    damaged = [
+        error for folder in folders_of_results(path) for error in checksums.damaged_files(folder)
+    ]
     if damaged:
         return "damaged", [("problem", str(error)) for error in damaged]
     try:
@@ -137,7 +156,11 @@ def _examine(path: Path) -> tuple[str, list[Finding]]:
         return "damaged", [("problem", str(error))]
     if info.status == "finished":
         return "finished", []
-    how = f"resume it: {info.command}" if info.command else "resume it with the command that started it"
+    how = (
+        f"resume it: {info.command}"
+        if info.command
+        else "resume it with the command that started it"
+    )
     return "unfinished", [("unfinished", f"{path}: {how}")]
 
 

@@ -33,14 +33,21 @@ Gammas = Annotated[
     ),
 ]
 Probabilities = Annotated[
-    str | None, typer.Option(help="Levels p of discrete noise, written like --gammas.", show_default="the recipe's")
+    str | None,
+    typer.Option(
+        help="Levels p of discrete noise, written like --gammas.", show_default="the recipe's"
+    ),
 ]
 NoiseSeeds = Annotated[
-    list[int] | None, typer.Option(help="Seed of the noise. Repeatable.", show_default="the recipe's")
+    list[int] | None,
+    typer.Option(help="Seed of the noise. Repeatable.", show_default="the recipe's"),
 ]
 Exits = Annotated[
     bool,
-    typer.Option("--exits", help="Also evaluate early exits: accuracy against depth and FLOPs (classification only)."),
+    typer.Option(
+        "--exits",
+        help="Also evaluate early exits: accuracy against depth and FLOPs (classification only).",
+    ),
 ]
 On = Annotated[
     str | None,
@@ -52,7 +59,10 @@ On = Annotated[
     ),
 ]
 Workers = Annotated[
-    int, typer.Option(min=1, help="Number of processes: they share the runs, or the noise levels of a few runs.")
+    int,
+    typer.Option(
+        min=1, help="Number of processes: they share the runs, or the noise levels of a few runs."
+    ),
 ]
 
 
@@ -78,7 +88,9 @@ def eval_ood(
     from cudt.config.levels import PROBABILITY, parse_levels
 
     gamma_grid = parse_levels(gammas) if gammas is not None else None
-    probability_grid = parse_levels(probabilities, PROBABILITY) if probabilities is not None else None
+    probability_grid = (
+        parse_levels(probabilities, PROBABILITY) if probabilities is not None else None
+    )
     kinds = parse_plugins("--perturbation", "noise", perturbation)
     for path in run:
         require_folder(path, "run folder")
@@ -87,7 +99,9 @@ def eval_ood(
 
     grid = Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
     request = EvaluationRequest(grid, device, data_root, save_samples, exits)
-    runs = [_on(open_run(path, weights.value if weights else None), on) for path in dict.fromkeys(run)]
+    runs = [
+        _on(open_run(path, weights.value if weights else None), on) for path in dict.fromkeys(run)
+    ]
     if workers == 1:
         evaluate_all(make_console(), runs, request)
     else:
@@ -121,13 +135,20 @@ def evaluate_all(console: Console, runs: list[Run], asked: EvaluationRequest) ->
             _print_result(console, run, asked.n_samples)
 
 
-def _evaluate_shared(console: Console, runs: list[Run], asked: EvaluationRequest, n_workers: int) -> None:
-    """Check all runs, let worker processes evaluate them, and print the curves; a run that fails stops no other."""
+def _evaluate_shared(
+    console: Console, runs: list[Run], asked: EvaluationRequest, n_workers: int
+) -> None:
+    """Check all runs, let worker processes evaluate them, and print the curves; a run that fails
+    stops no other.
+    """
     from cudt.sweep.display import SweepDisplay
     from cudt.sweep.evaluate_runs import evaluate_runs
 
     if processes.count() > 1:
-        raise UserError("--workers: leave it out with torchrun or accelerate, which start the processes themselves")
+        raise UserError(
+            "--workers: leave it out with torchrun or accelerate, which start the processes "
+            "themselves"
+        )
     _check(runs, asked)
     failed = evaluate_runs(runs, asked, n_workers, SweepDisplay(console))
     for run in runs:
@@ -153,6 +174,8 @@ def _print_result(console: Console, run: Run, n_samples: int) -> None:
     for table in (ratio_table(run), descent_table(run), exit_table(run)):
         if table.row_count:
             console.print(table)
-    console.print(f"written to {run.results / 'ood.csv'} and the tables in the same folder", soft_wrap=True)
+    console.print(
+        f"written to {run.results / 'ood.csv'} and the tables in the same folder", soft_wrap=True
+    )
     if n_samples:
         console.print(f"pictures in {run.results / 'samples'}", soft_wrap=True)

@@ -49,7 +49,10 @@ ComparedObjectives = Annotated[
     ),
 ]
 ExperimentOut = Annotated[
-    Path, typer.Option(help="Folder for the run folders (OUT/RECIPE) and the report (OUT/report-RECIPE).")
+    Path,
+    typer.Option(
+        help="Folder for the run folders (OUT/RECIPE) and the report (OUT/report-RECIPE)."
+    ),
 ]
 
 
@@ -66,7 +69,8 @@ def experiment(
     data_root: DataRoot = None,
     out: ExperimentOut = Path("outputs"),
 ) -> None:
-    """Train a recipe with each seed and objective, evaluate the runs under noise, and write a report.
+    """Train a recipe with each seed and objective, evaluate the runs under noise, and write a
+    report.
 
     Re-running the same command resumes: finished runs are not trained again,
     and evaluated noise levels are not evaluated again.
@@ -106,7 +110,8 @@ def _refuse_shards() -> None:
 
     if is_asked_for():
         raise UserError(
-            "cudt experiment: with FSDP, every process would put the whole model on its GPU to evaluate it; "
+            "cudt experiment: with FSDP, every process would put the whole model on its GPU to "
+            "evaluate it; "
             "use `cudt train`, then `cudt eval-ood` without accelerate launch"
         )
 
@@ -118,7 +123,9 @@ def _train(
     n_samples: int,
     train: Callable[[Console, list[NamedRecipe]], Trained],
 ) -> Trained:
-    """Train all runs; what cannot be evaluated is refused after the first run, not after the last."""
+    """Train all runs; what cannot be evaluated is refused after the first run, not after the
+    last.
+    """
     from cudt.evaluation import evaluate
 
     runs: list[Run] = []
@@ -130,12 +137,18 @@ def _train(
     return Trained(runs, len(recipes) - len(runs))
 
 
-def _evaluate(console: Console, run: Run, grid: Grid, n_samples: int, device: str, data_root: Path | None) -> None:
+def _evaluate(
+    console: Console, run: Run, grid: Grid, n_samples: int, device: str, data_root: Path | None
+) -> None:
     """Evaluate a run under the kinds of noise that are not complete yet."""
     from cudt.evaluation import notes
     from cudt.evaluation.grid import EvaluationRequest, Grid
 
     if kinds := processes.from_main(notes.left(run, grid, n_samples)):
-        evaluate_all(console, [run], EvaluationRequest(Grid(perturbations=kinds), device, data_root, n_samples))
+        evaluate_all(
+            console,
+            [run],
+            EvaluationRequest(Grid(perturbations=kinds), device, data_root, n_samples),
+        )
     else:
         console.print(f"already evaluated: {run.path}", soft_wrap=True)

@@ -40,10 +40,15 @@ Prompts = Annotated[
         show_default=False,
     ),
 ]
-Gamma = Annotated[float, typer.Option(min=0, help="Noise level γ on every token, including generated ones.")]
+Gamma = Annotated[
+    float, typer.Option(min=0, help="Noise level γ on every token, including generated ones.")
+]
 MaxNewTokens = Annotated[int, typer.Option(min=1, help="Maximum number of tokens in a completion.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Number of instructions answered together.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Answer only the first N instructions.", show_default="all")]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, help="Answer only the first N instructions.", show_default="all"),
+]
 
 
 def generate(
@@ -61,8 +66,9 @@ def generate(
 ) -> None:
     """Answer instructions under noise: those of a file, or prompts.
 
-    The completions of a file are written to the run folder in AlpacaEval's format; existing ones are kept, and only
-    missing ones are generated. Those of prompts are printed, and nothing is written.
+    The completions of a file are written to the run folder in AlpacaEval's format; existing ones
+    are kept, and only missing ones are generated. Those of prompts are printed, and nothing is
+    written.
     """
     prompts = _checked(run, instructions, prompt, limit)
     from cudt.evaluation import generate as generation
@@ -80,29 +86,47 @@ def generate(
     written: list[Path] = []
     for one in opened:
         with one.locked_by_main():
-            written.append(generation.generate(one, request, device, data_root, progress_on(console)))
+            written.append(
+                generation.generate(one, request, device, data_root, progress_on(console))
+            )
         console.print(f"completions in {written[-1]}", soft_wrap=True)
     if len(written) == 2 and is_main_process():
-        console.print(f"both runs in {generation.compare(written[0], written[1], limit)}", soft_wrap=True)
+        console.print(
+            f"both runs in {generation.compare(written[0], written[1], limit)}", soft_wrap=True
+        )
 
 
 def _print_answers(
-    runs: Sequence[Run], prompts: Sequence[str], decoding: Decoding, device: str, data_root: Path | None
+    runs: Sequence[Run],
+    prompts: Sequence[str],
+    decoding: Decoding,
+    device: str,
+    data_root: Path | None,
 ) -> None:
-    """Print the completions; of several, each below its prompt and, if there are two runs, its run."""
+    """Print the completions; of several, each below its prompt and, if there are two runs, its
+    run.
+    """
     from cudt.evaluation.generate import answer
 
     console = make_console()
     for run in runs:
-        for prompt, output in zip(prompts, answer(run, prompts, decoding, device, data_root), strict=True):
+        for prompt, output in zip(
+            prompts, answer(run, prompts, decoding, device, data_root), strict=True
+        ):
             if len(runs) > 1 or len(prompts) > 1:
                 label = f"{run.label}: " if len(runs) > 1 else ""
-                console.print(f"> {label}{brief(prompt)}", style="bold", soft_wrap=True, highlight=False)
+                console.print(
+                    f"> {label}{brief(prompt)}", style="bold", soft_wrap=True, highlight=False
+                )
             console.print(output, soft_wrap=True, highlight=False)
 
 
-def _checked(runs: list[Path], instructions: Path | None, prompts: list[str] | None, limit: int | None) -> list[str]:
-    """The prompts; refuses paths that do not exist, and anything but one run or two different ones."""
+def _checked(
+    runs: list[Path], instructions: Path | None, prompts: list[str] | None, limit: int | None
+) -> list[str]:
+    """The prompts; refuses paths that do not exist, and anything but one run or two different
+    ones.
+    """
     if len(runs) > 2:
         raise UserError(f"{len(runs)} run folders: give one, or two to compare")
     if (instructions is None) == (not prompts):
@@ -112,7 +136,9 @@ def _checked(runs: list[Path], instructions: Path | None, prompts: list[str] | N
     for path in runs:
         require_folder(path, "run folder")
     if len({path.resolve() for path in runs}) < len(runs):
-        raise UserError(f"run folder '{runs[0]}' is given twice: give two different runs to compare")
+        raise UserError(
+            f"run folder '{runs[0]}' is given twice: give two different runs to compare"
+        )
     return _read_prompts(prompts, limit) if prompts else []
 
 
@@ -120,8 +146,12 @@ def _read_prompts(prompts: list[str], limit: int | None) -> list[str]:
     if limit is not None:
         raise UserError("--limit: for --instructions only")
     if processes.count() > 1:
-        raise UserError("--prompt: runs in one process; start it without torchrun and accelerate launch")
+        raise UserError(
+            "--prompt: runs in one process; start it without torchrun and accelerate launch"
+        )
     read = [sys.stdin.read() if prompt == "-" else prompt for prompt in prompts]
     if not all(prompt.strip() for prompt in read):
-        raise UserError("--prompt: the prompt is empty; give a text, or `-` and a text on standard input")
+        raise UserError(
+            "--prompt: the prompt is empty; give a text, or `-` and a text on standard input"
+        )
     return read

@@ -1,6 +1,7 @@
 """The `cudt` command: its subcommands, and how errors and warnings are printed.
 
-Heavy imports (torch, transformers, pandas) are inside the commands, so that `cudt --help` answers at once.
+Heavy imports (torch, transformers, pandas) are inside the commands, so that `cudt --help` answers
+at once.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
     if version:
         print(__version__)
         raise typer.Exit
@@ -64,24 +67,59 @@ def _add(name: str, panel: str, example: str, command: Callable[..., None]) -> N
     app.command(name, cls=kind, rich_help_panel=panel, epilog=f"Example: {example}")(command)
 
 
-_add("experiment", "Train and evaluate", "cudt experiment imdb-minilm --seeds 0 1 --perturbation gaussian", experiment)
-_add("train", "Train and evaluate", "cudt train --recipe imdb-minilm --seed 0 1 --objective erm constrained", train)
-_add("eval-ood", "Train and evaluate", "cudt eval-ood outputs/imdb-minilm/* --perturbation gaussian discrete", eval_ood)
+_add(
+    "experiment",
+    "Train and evaluate",
+    "cudt experiment imdb-minilm --seeds 0 1 --perturbation gaussian",
+    experiment,
+)
+_add(
+    "train",
+    "Train and evaluate",
+    "cudt train --recipe imdb-minilm --seed 0 1 --objective erm constrained",
+    train,
+)
+_add(
+    "eval-ood",
+    "Train and evaluate",
+    "cudt eval-ood outputs/imdb-minilm/* --perturbation gaussian discrete",
+    eval_ood,
+)
 _add("sweep", "Train and evaluate", "cudt sweep --search smoke-alpha --workers 2", sweep)
 _add("reproduce", "Train and evaluate", "cudt reproduce --scale smoke --workers 2", reproduce)
-_add("generate", "Train and evaluate", "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4", generate)
+_add(
+    "generate",
+    "Train and evaluate",
+    "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4",
+    generate,
+)
 _add("runs", "Look at results", "cudt runs outputs", runs)
-_add("compare", "Look at results", "cudt compare outputs/imdb-minilm/erm-* outputs/imdb-minilm/constrained-*", compare)
-_add("report", "Look at results", "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm", report)
+_add(
+    "compare",
+    "Look at results",
+    "cudt compare outputs/imdb-minilm/erm-* outputs/imdb-minilm/constrained-*",
+    compare,
+)
+_add(
+    "report",
+    "Look at results",
+    "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm",
+    report,
+)
 app.add_typer(
-    recipes, name="recipes", rich_help_panel="What is available", epilog="Example: cudt recipes show imdb-minilm"
+    recipes,
+    name="recipes",
+    rich_help_panel="What is available",
+    epilog="Example: cudt recipes show imdb-minilm",
 )
 _add("data", "What is available", "cudt data --data-root data", data)
 _add("doctor", "What is available", "cudt doctor outputs", doctor)
 
 
 def main() -> None:
-    """Run a command; errors and warnings about data are printed as one line, without a traceback."""
+    """Run a command; errors and warnings about data are printed as one line, without a
+    traceback.
+    """
     errors = make_error_console()
     _print_data_warnings(errors)
     try:
@@ -95,7 +133,9 @@ def main() -> None:
         code = _report(error, errors)
         if code is None:
             raise
-        if processes.count() > 1 and not isinstance(error, TrainingInterruptedError | TrainingStoppedError):
+        if processes.count() > 1 and not isinstance(
+            error, TrainingInterruptedError | TrainingStoppedError
+        ):
             # torch would wait for processes that wait for this one.
             sys.stdout.flush()
             sys.stderr.flush()
@@ -104,7 +144,9 @@ def main() -> None:
 
 
 def _report(error: Exception, errors: Console) -> int | None:
-    """Print an error as one line; returns the exit code, or None for an error that needs its traceback."""
+    """Print an error as one line; returns the exit code, or None for an error that needs its
+    traceback.
+    """
     if isinstance(error, TrainingInterruptedError):
         errors.print(str(error), soft_wrap=True)
         return error.exit_code
@@ -117,7 +159,11 @@ def _report(error: Exception, errors: Console) -> int | None:
         return None
     # Of several processes, perhaps only this one has it.
     errors.quiet = False
-    who = "" if processes.is_main_process() else f"process {processes.index()} of {processes.count()}: "
+    who = (
+        ""
+        if processes.is_main_process()
+        else f"process {processes.index()} of {processes.count()}: "
+    )
     is_fault = isinstance(error, MachineFaultError)
     errors.print(f"{'stopped' if is_fault else 'error'}: {who}{error}", soft_wrap=True)
     return 1 if is_fault else 2

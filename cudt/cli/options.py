@@ -26,7 +26,9 @@ class WeightsChoice(str, Enum):
 
 
 def complete_recipe(incomplete: str) -> list[str]:
-    """Recipe names and YAML files for the shell's completion; nothing heavy is imported, because the shell waits."""
+    """Recipe names and YAML files for the shell's completion; nothing heavy is imported, because
+    the shell waits.
+    """
     from cudt.config import recipe
 
     files = [str(path) for path in Path().glob("*.yaml")]
@@ -41,9 +43,13 @@ def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None
 def _warn_about_password(context: typer.Context, url: str | None) -> str | None:
     # A pattern, because the libraries of databases take a second to import.
     has_password = re.search(r"//[^@]*:[^@]*@|[?&]\w*passw\w*=", url or "")
-    if has_password and getattr(context.get_parameter_source("storage"), "name", "") == "COMMANDLINE":
+    if (
+        has_password
+        and getattr(context.get_parameter_source("storage"), "name", "") == "COMMANDLINE"
+    ):
         message = (
-            "--storage: other users of this machine can read a password on the command line; put the URL into "
+            "--storage: other users of this machine can read a password on the command line; put "
+            "the URL into "
             "CUDT_STORAGE, or the password into PGPASSWORD or ~/.pgpass"
         )
         warnings.warn(message, DataWarning, stacklevel=2)
@@ -60,16 +66,26 @@ Device = Annotated[
 DataRoot = Annotated[
     Path | None,
     typer.Option(
-        envvar="CUDT_DATA_ROOT", help="Folder that holds the data sets.", show_default=False, callback=_check_data_root
+        envvar="CUDT_DATA_ROOT",
+        help="Folder that holds the data sets.",
+        show_default=False,
+        callback=_check_data_root,
     ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for the run folders.")]
 RecipeOption = Annotated[
     str,
-    typer.Option("--recipe", help="Recipe name (see `cudt recipes`) or YAML file.", autocompletion=complete_recipe),
+    typer.Option(
+        "--recipe",
+        help="Recipe name (see `cudt recipes`) or YAML file.",
+        autocompletion=complete_recipe,
+    ),
 ]
 RecipeArgument = Annotated[
-    str, typer.Argument(help="Recipe name (see `cudt recipes`) or YAML file.", autocompletion=complete_recipe)
+    str,
+    typer.Argument(
+        help="Recipe name (see `cudt recipes`) or YAML file.", autocompletion=complete_recipe
+    ),
 ]
 RunFolders = Annotated[list[Path], typer.Argument(help="Run folders.", show_default=False)]
 Changes = Annotated[
@@ -83,12 +99,20 @@ Changes = Annotated[
 ]
 Name = Annotated[
     str | None,
-    typer.Option("--name", help="Name of the experiment: its folder below --out.", show_default="the recipe's"),
+    typer.Option(
+        "--name",
+        help="Name of the experiment: its folder below --out.",
+        show_default="the recipe's",
+    ),
 ]
 Seeds = Annotated[
     list[str] | None,
     typer.Option(
-        "--seed", "--seeds", metavar="SEED...", help="Seeds to train, for example 0 1 2.", show_default="the recipe's"
+        "--seed",
+        "--seeds",
+        metavar="SEED...",
+        help="Seeds to train, for example 0 1 2.",
+        show_default="the recipe's",
     ),
 ]
 Objectives = Annotated[
@@ -109,7 +133,9 @@ Perturbations = Annotated[
         show_default="the recipe's",
     ),
 ]
-Folders = Annotated[list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs")]
+Folders = Annotated[
+    list[Path] | None, typer.Argument(help="Folders to search for runs.", show_default="outputs")
+]
 Trackers = Annotated[
     list[str] | None,
     typer.Option(
@@ -129,7 +155,9 @@ Storage = Annotated[
         show_default="an SQLite file in the folder of the results",
     ),
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Train runs again that failed before.")]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Train runs again that failed before.")
+]
 EvaluatedWeights = Annotated[
     WeightsChoice | None,
     typer.Option(
@@ -141,7 +169,12 @@ EvaluatedWeights = Annotated[
 ]
 SavedSamples = Annotated[
     int,
-    typer.Option(min=0, metavar="N", help="Save pictures of N test examples (video only).", show_default="none"),
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Save pictures of N test examples (video only).",
+        show_default="none",
+    ),
 ]
 
 
@@ -165,7 +198,8 @@ def _is_plugin(kind: str) -> Callable[[str], bool]:
     return is_known
 
 
-#: Options that take a list, and whether a word can be one of their values: a recipe or a run folder may follow.
+#: Options that take a list, and whether a word can be one of their values: a recipe or a run folder
+#: may follow.
 _LISTS: dict[str, Callable[[str], bool]] = {
     "--seed": _is_seed,
     "--seeds": _is_seed,
@@ -191,7 +225,9 @@ class ListCommand(TyperCommand):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise TrainingInterruptedError("interrupted; run the same command again", signal_of(error)) from None
+            raise TrainingInterruptedError(
+                "interrupted; run the same command again", signal_of(error)
+            ) from None
 
 
 class LonelyCommand(ListCommand):
@@ -201,7 +237,8 @@ class LonelyCommand(ListCommand):
         """Refuse to do the same work several times at once."""
         if processes.count() > 1:
             raise UserError(
-                f"cudt {self.name}: runs in one process; start it without torchrun and accelerate launch "
+                f"cudt {self.name}: runs in one process; start it without torchrun and "
+                "accelerate launch "
                 "(train, eval-ood, generate and experiment run in several)"
             )
         return super().invoke(ctx)
@@ -234,7 +271,9 @@ def parse_seeds(values: list[str] | None) -> list[int]:
     """The values of --seed as integers."""
     for part in (parts := split_list(values)):
         if not part.isdecimal() or len(part) > _MOST_DIGITS:
-            raise UserError(f"--seed {brief(part)}: expected non-negative integers, for example --seed 0 1 2")
+            raise UserError(
+                f"--seed {brief(part)}: expected non-negative integers, for example --seed 0 1 2"
+            )
     return [int(part) for part in parts]
 
 
@@ -261,14 +300,21 @@ def require_folder(path: Path, what: str = "folder") -> None:
     """Refuse a path that is not a folder."""
     if not path.is_dir():
         is_weights = path.name in list(WeightsChoice) and (path.parent / "run.json").is_file()
-        hint = f"; `{as_command('eval-ood', path.parent, '--weights', path.name)}` creates it" if is_weights else ""
+        hint = (
+            f"; `{as_command('eval-ood', path.parent, '--weights', path.name)}` creates it"
+            if is_weights
+            else ""
+        )
         raise UserError(f"{what} {shown_path(path)} does not exist{hint}")
 
 
 def refuse_with_join(**given: object) -> None:
-    """Refuse options that only the command that begins may have; `retry_failed` is --retry-failed."""
+    """Refuse options that only the command that begins may have; `retry_failed` is
+    --retry-failed.
+    """
     for name, value in given.items():
         if value:
             raise UserError(
-                f"--{name.replace('_', '-')}: cannot be given with --join, which takes part in what was begun as it is"
+                f"--{name.replace('_', '-')}: cannot be given with --join, which takes part in "
+                "what was begun as it is"
             )

@@ -36,7 +36,9 @@ def list_recipes(context: typer.Context) -> None:
     listed = {path: recipes.read(path) for path in map(recipes.locate, recipes.names())}
     _print_groups(console, ("reproduces", "needs"), listed, recipes.folder())
     console.print("train one: cudt train --recipe NAME\n")
-    searches = {path: recipes.read(path, sweeps.locate) for path in map(sweeps.locate, sweeps.names())}
+    searches = {
+        path: recipes.read(path, sweeps.locate) for path in map(sweeps.locate, sweeps.names())
+    }
     _print_groups(console, ("reproduces",), searches, recipes.folder())
     console.print("run one: cudt sweep --search NAME")
 
@@ -61,7 +63,9 @@ def show_recipe(name: RecipeArgument, set_: Changes = None) -> None:
     for setting in settings:
         if setting.doc.path not in _DESCRIPTION:
             _print_setting(console, setting)
-    console.print(f"\ntrain it: {as_command('train', '--recipe', name)}", soft_wrap=True, highlight=False)
+    console.print(
+        f"\ntrain it: {as_command('train', '--recipe', name)}", soft_wrap=True, highlight=False
+    )
 
 
 def _print_setting(console: Console, setting: Setting) -> None:
@@ -70,16 +74,27 @@ def _print_setting(console: Console, setting: Setting) -> None:
     from cudt.config.reference import REQUIRED
 
     doc = setting.doc
-    default = REQUIRED if doc.default == REQUIRED else "default" if setting.is_default else f"default {doc.default}"
+    default = (
+        REQUIRED
+        if doc.default == REQUIRED
+        else "default"
+        if setting.is_default
+        else f"default {doc.default}"
+    )
     line = Text.assemble(
-        "\n", (doc.path, "bold"), f": {strict_yaml.dump_line(setting.value)}  ", (f"({default})", "dim")
+        "\n",
+        (doc.path, "bold"),
+        f": {strict_yaml.dump_line(setting.value)}  ",
+        (f"({default})", "dim"),
     )
     console.print(line, soft_wrap=True)
     kind = ", ".join(part for part in (doc.type, doc.range) if part)
     console.print(Padding(Text(f"{doc.meaning} ({kind})".strip()), (0, 0, 0, 4)))
 
 
-def _print_groups(console: Console, keys: tuple[str, ...], files: dict[Path, dict[str, Any]], root: Path) -> None:
+def _print_groups(
+    console: Console, keys: tuple[str, ...], files: dict[Path, dict[str, Any]], root: Path
+) -> None:
     """A table for each folder of files, headed by its name."""
     groups: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for path, values in files.items():

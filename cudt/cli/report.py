@@ -27,14 +27,18 @@ def report(
     figure: Figures = None,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("outputs/report"),
 ) -> None:
-    """Write tables (CSV, Markdown, LaTeX), figures (PNG, PDF) and an HTML page about all runs below some folders."""
+    """Write tables (CSV, Markdown, LaTeX), figures (PNG, PDF) and an HTML page about all runs below
+    some folders.
+    """
     folders = folder or [Path("outputs")]
     for path in folders:
         require_folder(path)
     write_report(make_console(), folders, out, parse_plugins("--figure", "figure", figure))
 
 
-def write_report(console: Console, folders: list[Path], out: Path, figures: Sequence[str] = ()) -> None:
+def write_report(
+    console: Console, folders: list[Path], out: Path, figures: Sequence[str] = ()
+) -> None:
     """Write the report and print its summary."""
     from cudt import report as reports
     from cudt.report.terminal import summary_table
@@ -46,8 +50,11 @@ def write_report(console: Console, folders: list[Path], out: Path, figures: Sequ
     console.print(summary_table(made.table))
     if made.verdict:
         console.print(made.verdict, highlight=False)
-    sweeps = f" with {made.n_sweeps} sweep{'s' if made.n_sweeps > 1 else ''}" if made.n_sweeps else ""
+    sweeps = (
+        f" with {made.n_sweeps} sweep{'s' if made.n_sweeps > 1 else ''}" if made.n_sweeps else ""
+    )
     console.print(
-        f"report: {made.page}{sweeps}\ntables: {made.table_path}; in the paper's layout in {out / 'tables'}",
+        f"report: {made.page}{sweeps}\ntables: {made.table_path}; in the paper's layout in "
+        f"{out / 'tables'}",
         soft_wrap=True,
     )

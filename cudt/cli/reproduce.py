@@ -16,14 +16,26 @@ if TYPE_CHECKING:
 
 Scale = Annotated[
     str | None,
-    typer.Option(help="smoke, cpu or full, or a YAML file like those in recipes/reproduce. With --join: its name."),
+    typer.Option(
+        help="smoke, cpu or full, or a YAML file like those in recipes/reproduce. With --join: its name."
+    ),
 ]
 Join = Annotated[
-    bool, typer.Option("--join", help="Take part in a reproduction that was begun elsewhere; needs --storage.")
+    bool,
+    typer.Option(
+        "--join", help="Take part in a reproduction that was begun elsewhere; needs --storage."
+    ),
 ]
-OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print the experiments with their hours, run nothing.")]
-Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained or evaluated at the same time.")]
-Folder = Annotated[Path | None, typer.Option(help="Folder for all results.", show_default="outputs/reproduce-SCALE")]
+OnlyPlan = Annotated[
+    bool, typer.Option("--plan", help="Print the experiments with their hours, run nothing.")
+]
+Workers = Annotated[
+    int, typer.Option(min=1, help="Number of runs trained or evaluated at the same time.")
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option(help="Folder for all results.", show_default="outputs/reproduce-SCALE"),
+]
 
 
 def reproduce(
@@ -60,13 +72,18 @@ def _loaded(scale: str | None) -> Reproduction:
     from cudt.reproduce import scale as scales
 
     if scale is None:
-        raise UserError("--scale: missing; name a scale, or take part in a running reproduction with --join")
+        raise UserError(
+            "--scale: missing; name a scale, or take part in a running reproduction with --join"
+        )
     return scales.load(scale)
 
 
 def _joined(scale: str | None, storage: str | None) -> Reproduction:
     if storage is None:
-        raise UserError("--join: needs --storage (or CUDT_STORAGE), the URL of the database that has the reproduction")
+        raise UserError(
+            "--join: needs --storage (or CUDT_STORAGE), the URL of the database that has the "
+            "reproduction"
+        )
     from cudt.reproduce import stored
 
     return stored.find(storage, scale)

@@ -50,7 +50,11 @@ class ListedRun:
             return ""
         minutes = int((now - self.begun).total_seconds() // 60)
         return (
-            f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} d"
+            f"{minutes} min"
+            if minutes < 60
+            else f"{minutes // 60} h"
+            if minutes < 48 * 60
+            else f"{minutes // 1440} d"
         )
 
     @property
@@ -76,7 +80,8 @@ def list_runs(folders: Sequence[Path]) -> tuple[list[ListedRun], list[str]]:
 
 
 def _read(path: Path) -> ListedRun:
-    # Not validated: a run stays listed if its model is not installed here, and validation would import torch.
+    # Not validated: a run stays listed if its model is not installed here, and validation would
+    # import torch.
     checksums.check_file(path, "recipe.yaml")
     values = recipes.read_resolved(path / "recipe.yaml")
     info = read_info(path)
@@ -116,17 +121,24 @@ def _add_scores(run: ListedRun, info: RunInfo) -> None:
     ood = ood[ood["metric"] == run.metric]
     if ood.empty:
         return
-    # The noise of training, which the paper's curves are drawn for; another one if that was not evaluated.
+    # The noise of training, which the paper's curves are drawn for; another one if that was not
+    # evaluated.
     kinds = list(ood["perturbation"].unique())
     kind = run.settings.get("noise.kind") if run.settings.get("noise.kind") in kinds else kinds[0]
     curve = ood[ood["perturbation"] == kind].groupby("gamma")["value"].mean()
-    outside = [level for level in curve.index if distribution(str(kind), level, info.gamma_train or 0.0) == "OOD"]
+    outside = [
+        level
+        for level in curve.index
+        if distribution(str(kind), level, info.gamma_train or 0.0) == "OOD"
+    ]
     run.ood = float(curve[outside].mean()) if outside else None
     run.auc = area_under_curve(curve.index.tolist(), curve.tolist()) if len(curve) > 1 else None
 
 
 def _name_variants(runs: Sequence[ListedRun]) -> None:
-    """Name the variants of each recipe by the settings in which they differ; ERM runs, without constraints, apart."""
+    """Name the variants of each recipe by the settings in which they differ; ERM runs, without
+    constraints, apart.
+    """
     named: dict[tuple[str, bool], list[tuple[ListedRun, dict[str, Any]]]] = {}
     for run in runs:
         is_erm = run.objective == "erm"

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from cudt.cli.run_list import ListedRun
 
 #: Explains the column `verdict`.
-_LEGEND = (
-    "verdict: feasible (every constraint is met or borderline), monotone (every layer lowers the loss), both or neither"
-)
+_LEGEND = "verdict: feasible (every constraint is met or borderline), monotone (every layer lowers the loss), both or neither"
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print all columns as CSV.")]
 
 
 def runs(folder: Folders = None, as_csv: AsCsv = False) -> None:
-    """List runs: recipe, model, what sets each one apart, seed, objective, status, scores, verdict and age.
+    """List runs: recipe, model, what sets each one apart, seed, objective, status, scores, verdict
+    and age.
 
-    The score is the metric at γ_train on validation data; OOD is its mean over higher noise levels on test data.
+    The score is the metric at γ_train on validation data; OOD is its mean over higher noise levels
+    on test data.
     """
     folders = folder or [Path("outputs")]
     for path in folders:
@@ -66,7 +66,8 @@ def _tables(listed: list[ListedRun]) -> Iterator[tuple[str, Table]]:
         metrics = sorted({run.metric for run in mine if run.metric})
         model = mine[0].model if len(models) == 1 else f"{len(models)} models"
         yield (
-            f"{one_line(recipe)}: {one_line(model)}" + (f", score is {' or '.join(metrics)}" if metrics else ""),
+            f"{one_line(recipe)}: {one_line(model)}"
+            + (f", score is {' or '.join(metrics)}" if metrics else ""),
             _table(mine),
         )
 
@@ -82,9 +83,12 @@ def _table(listed: list[ListedRun]) -> Table:
     numbers = ("seed", "score", "OOD", "age")
     table = Table(box=None, padding=(0, 1, 0, 0))
     for name in shown:
-        # In a narrow terminal words may wrap; numbers and the folder, which is copied into other commands, may not.
+        # In a narrow terminal words may wrap; numbers and the folder, which is copied into other
+        # commands, may not.
         is_whole = name in numbers or name in ("run", "verdict")
-        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=is_whole, overflow="fold")
+        table.add_column(
+            name, justify="right" if name in numbers else "left", no_wrap=is_whole, overflow="fold"
+        )
     for row in rows:
         table.add_row(*(row[name] for name in shown))
     return table

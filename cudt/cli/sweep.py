@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 Search = Annotated[
     str | None,
-    typer.Option(help="Search file: its name (see `cudt recipes`) or a YAML file. With --join: the name of the sweep."),
+    typer.Option(
+        help="Search file: its name (see `cudt recipes`) or a YAML file. With --join: the name of the sweep."
+    ),
 ]
 SearchedRecipe = Annotated[
     str | None,
@@ -40,10 +42,19 @@ SearchedRecipe = Annotated[
         autocompletion=complete_recipe,
     ),
 ]
-Workers = Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time, one process each.")]
-OnlyPlan = Annotated[bool, typer.Option("--plan", help="Print every run with its state, train nothing.")]
-FailFast = Annotated[bool, typer.Option("--fail-fast", help="Start no more runs after one has failed.")]
-Join = Annotated[bool, typer.Option("--join", help="Take part in a sweep that was begun elsewhere; needs --storage.")]
+Workers = Annotated[
+    int, typer.Option(min=1, help="Number of runs trained at the same time, one process each.")
+]
+OnlyPlan = Annotated[
+    bool, typer.Option("--plan", help="Print every run with its state, train nothing.")
+]
+FailFast = Annotated[
+    bool, typer.Option("--fail-fast", help="Start no more runs after one has failed.")
+]
+Join = Annotated[
+    bool,
+    typer.Option("--join", help="Take part in a sweep that was begun elsewhere; needs --storage."),
+]
 
 
 def sweep(
@@ -60,16 +71,20 @@ def sweep(
     data_root: DataRoot = None,
     out: Out = Path("outputs"),
 ) -> None:
-    """Search a recipe's settings with many runs. Runs are scored on validation data; test data are not read.
+    """Search a recipe's settings with many runs. Runs are scored on validation data; test data are
+    not read.
 
-    Re-running the same command resumes the sweep. While it is running, the same command elsewhere adds workers.
+    Re-running the same command resumes the sweep. While it is running, the same command elsewhere
+    adds workers.
     """
     if join:
         refuse_with_join(recipe=recipe, fail_fast=fail_fast, retry_failed=retry_failed)
     loaded = _joined(search, storage) if join else _loaded(search, recipe)
     from cudt.sweep.run_sweep import SweepOptions
 
-    begun = SweepOptions(out, device, data_root, workers, retry_failed, storage, fail_fast, join=join)
+    begun = SweepOptions(
+        out, device, data_root, workers, retry_failed, storage, fail_fast, join=join
+    )
     options = replace(begun, trackers=parse_trackers(track))
     console = make_console()
     if plan:
@@ -90,7 +105,10 @@ def _run(loaded: Sweep, options: SweepOptions, console: Console) -> None:
     from cudt.sweep.display import SweepDisplay, best_table, ending
     from cudt.sweep.run_sweep import run_sweep
 
-    console.print(f"sweep {loaded.name} of {loaded.recipe_name} in {loaded.folder(options.out)}", soft_wrap=True)
+    console.print(
+        f"sweep {loaded.name} of {loaded.recipe_name} in {loaded.folder(options.out)}",
+        soft_wrap=True,
+    )
     made = run_sweep(loaded, options, SweepDisplay(console))
     console.print(best_table(made))
     console.print(ending(made, options.out), soft_wrap=True, highlight=False)
@@ -103,7 +121,9 @@ def _loaded(search: str | None, recipe: str | None) -> Sweep:
     from cudt.sweep import definition
 
     if search is None:
-        raise UserError("--search: missing; name a search file, or take part in a running sweep with --join")
+        raise UserError(
+            "--search: missing; name a search file, or take part in a running sweep with --join"
+        )
     file = definition.locate(search)
     for path in (file, file.with_name(definition.BASE_FILE)):
         if path.is_file():
@@ -113,7 +133,9 @@ def _loaded(search: str | None, recipe: str | None) -> Sweep:
 
 def _joined(search: str | None, storage: str | None) -> Sweep:
     if storage is None:
-        raise UserError("--join: needs --storage (or CUDT_STORAGE), the URL of the database that has the sweep")
+        raise UserError(
+            "--join: needs --storage (or CUDT_STORAGE), the URL of the database that has the sweep"
+        )
     from cudt.sweep import stored
 
     return stored.find(storage, search)

@@ -72,7 +72,9 @@ def load_recipes(
 ) -> list[NamedRecipe]:
     """The recipe for each seed and objective; all are checked before the first one is trained."""
     wanted_seeds: list[int | None] = [*parse_seeds(seeds)] or [None]
-    wanted_objectives: list[str | None] = [*parse_plugins("--objective", "objective", objectives)] or [None]
+    wanted_objectives: list[str | None] = [
+        *parse_plugins("--objective", "objective", objectives)
+    ] or [None]
     from cudt.config import recipe as recipes
     from cudt.runs.checksums import check_given
 
@@ -90,7 +92,9 @@ def print_name_hint(console: Console, recipe: str, loaded: NamedRecipe, name: st
 
     if name is None and (change := outgrown_name(recipe, loaded)):
         console.print(
-            f"note: runs with {change} keep the name '{loaded.name}'; --name NAME gives them their own", soft_wrap=True
+            f"note: runs with {change} keep the name '{loaded.name}'; --name NAME gives them "
+            "their own",
+            soft_wrap=True,
         )
 
 
@@ -183,7 +187,8 @@ def _print_verdict(console: Console, run: Run) -> None:
     if (stop := info.stopped_early) is not None:
         epochs = run.recipe.settings.training.epochs
         console.print(
-            f"stopped early in epoch {stop.epoch} of {epochs}, after update {stop.step}: no better weights in "
+            f"stopped early in epoch {stop.epoch} of {epochs}, after update {stop.step}: no "
+            "better weights in "
             f"{stop.validations} validation{'s' if stop.validations > 1 else ''}",
             soft_wrap=True,
         )

@@ -1,4 +1,6 @@
-"""Keys that take one of two kinds of values. The value chooses its kind, so that an error is about that kind alone."""
+"""Keys that take one of two kinds of values. The value chooses its kind, so that an error is about
+that kind alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ NumberOrAuto = Annotated[
     Discriminator(lambda value: "<word>" if isinstance(value, str) else "<number>"),
 ]
 ColumnNames = Annotated[
-    Annotated[str, Tag("<word>")] | Annotated[list[str], Field(min_length=1, max_length=2), Tag("<list>")],
+    Annotated[str, Tag("<word>")]
+    | Annotated[list[str], Field(min_length=1, max_length=2), Tag("<list>")],
     Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
 ]
 WordOrWords = Annotated[

@@ -1,4 +1,6 @@
-"""What sets recipes apart, and how settings are written: variants are named by their settings, never by a hash."""
+"""What sets recipes apart, and how settings are written: variants are named by their settings,
+never by a hash.
+"""
 
 from __future__ import annotations
 
@@ -51,16 +53,21 @@ def differing_keys(variants: Sequence[Settings]) -> list[str]:
 def names_apart(variants: Sequence[Settings]) -> list[str]:
     """A short name for each variant, like `α=0.3, L=5`: the settings in which they differ.
 
-    Where these are many, the fewest that tell all variants apart, and of these only the values that most variants do
-    not have. A single variant needs no name; variants with the same settings are numbered.
+    Where these are many, the fewest that tell all variants apart, and of these only the values that
+    most variants do not have. A single variant needs no name; variants with the same settings are
+    numbered.
     """
     if len(variants) < 2:
         return [""] * len(variants)
     keys = _telling_keys(variants)
     usual = _usual_values(variants, keys) if len(keys) > _MOST_NAMED else {}
-    texts = [{key: value_text(settings.get(key)) for key in keys if _is_named(key, settings)} for settings in variants]
+    texts = [
+        {key: value_text(settings.get(key)) for key in keys if _is_named(key, settings)}
+        for settings in variants
+    ]
     names = [
-        ", ".join(f"{symbol(key)}={text}" for key, text in mine.items() if text != usual.get(key)) for mine in texts
+        ", ".join(f"{symbol(key)}={text}" for key, text in mine.items() if text != usual.get(key))
+        for mine in texts
     ]
     if len(set(names)) == len(names):
         return names
@@ -68,13 +75,19 @@ def names_apart(variants: Sequence[Settings]) -> list[str]:
 
 
 def _is_named(key: str, settings: Settings) -> bool:
-    """False for `descent.alpha` in settings that have `descent.alpha.target_loss` instead, and the other way round."""
+    """False for `descent.alpha` in settings that have `descent.alpha.target_loss` instead, and the
+    other way round.
+    """
     others = [one for one, value in settings.items() if value is not None]
-    return key in settings or not any(one.startswith(f"{key}.") or key.startswith(f"{one}.") for one in others)
+    return key in settings or not any(
+        one.startswith(f"{key}.") or key.startswith(f"{one}.") for one in others
+    )
 
 
 def _telling_keys(variants: Sequence[Settings]) -> list[str]:
-    """All differing keys where they are few, else the fewest (chosen greedily) by whose values all variants differ."""
+    """All differing keys where they are few, else the fewest (chosen greedily) by whose values all
+    variants differ.
+    """
     differing = differing_keys(variants)
     if len(differing) <= _MOST_NAMED:
         return differing
@@ -89,8 +102,13 @@ def _telling_keys(variants: Sequence[Settings]) -> list[str]:
 
 
 def _usual_values(variants: Sequence[Settings], keys: Sequence[str]) -> dict[str, str]:
-    """The value that more than half of the variants have, by key; a name without the key then stands for it."""
-    counts = {key: Counter(value_text(settings.get(key)) for settings in variants).most_common(1)[0] for key in keys}
+    """The value that more than half of the variants have, by key; a name without the key then
+    stands for it.
+    """
+    counts = {
+        key: Counter(value_text(settings.get(key)) for settings in variants).most_common(1)[0]
+        for key in keys
+    }
     return {key: text for key, (text, count) in counts.items() if 2 * count > len(variants)}
 
 

@@ -1,9 +1,9 @@
 """Files that inherit: `base: imdb-roberta` plus what differs.
 
-Sections are merged key by key. Everything else is replaced: numbers, texts, null, whole lists, and `alpha` when it
-changes between a number, a list and `{target_loss: …}`. A `task` or `model` section with another `name` than the
-base's replaces that of the base, because other tasks and models have other keys. `name`, `reproduces`, `published` and
-`expect` describe one file and are not inherited.
+Sections are merged key by key. Everything else is replaced: numbers, texts, null, whole lists, and
+`alpha` when it changes between a number, a list and `{target_loss: …}`. A `task` or `model` section
+with another `name` than the base's replaces that of the base, because other tasks and models have
+other keys. `name`, `reproduces`, `published` and `expect` describe one file and are not inherited.
 """
 
 from __future__ import annotations
@@ -25,21 +25,29 @@ _Path = tuple[str | int, ...]
 
 
 def read(path: Path, locate: Locate) -> dict[str, Any]:
-    """The values of a file and of the files it inherits from. A `base` is a shipped name, or a path from this file."""
+    """The values of a file and of the files it inherits from. A `base` is a shipped name, or a path
+    from this file.
+    """
     return _with_bases(_parse(path), path, locate, ())
 
 
 def from_values(values: dict[str, Any], source: str, locate: Locate) -> dict[str, Any]:
-    """The same for settings that were not read from a file: a `base` that is a path starts at the current folder."""
+    """The same for settings that were not read from a file: a `base` that is a path starts at the
+    current folder.
+    """
     return _with_bases(dict(values), Path(source), locate, ())
 
 
-def _with_bases(values: dict[str, Any], path: Path, locate: Locate, chain: tuple[Path, ...]) -> dict[str, Any]:
+def _with_bases(
+    values: dict[str, Any], path: Path, locate: Locate, chain: tuple[Path, ...]
+) -> dict[str, Any]:
     base = values.pop("base", None)
     if base is None:
         return values
     if not isinstance(base, str):
-        raise UserError(f"{path}: base: expected the name of a file to inherit from, got {shown(base)}")
+        raise UserError(
+            f"{path}: base: expected the name of a file to inherit from, got {shown(base)}"
+        )
     chain = (*chain, path.resolve())
     try:
         inherited_from = path.parent / base if _is_file_name(base) else locate(base)
@@ -51,7 +59,9 @@ def _with_bases(values: dict[str, Any], path: Path, locate: Locate, chain: tuple
         names = " → ".join(one.name for one in (*chain, inherited_from))
         raise UserError(f"{path}: base: files inherit from each other in a circle: {names}")
     inherited = _with_bases(_parse(inherited_from), inherited_from, locate, chain)
-    return _merge({key: value for key, value in inherited.items() if key not in NOT_INHERITED}, values)
+    return _merge(
+        {key: value for key, value in inherited.items() if key not in NOT_INHERITED}, values
+    )
 
 
 def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +89,9 @@ def leaves(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
 
 
 def put(values: dict[str, Any], path: str, value: Any) -> None:
-    """Set `a.b.c`, making missing sections; KeyError if `a` or `a.b` is a value rather than a section."""
+    """Set `a.b.c`, making missing sections; KeyError if `a` or `a.b` is a value rather than a
+    section.
+    """
     *sections, last = path.split(".")
     for key in sections:
         values = values.setdefault(key, {})

@@ -32,9 +32,11 @@ PROBABILITY = LevelScale("p", 1.0, "probability $p$", "0:0.3:0.03", "probabiliti
 
 
 def parse_levels(text: str, scale: LevelScale = GAMMA) -> list[float]:
-    """The levels of a range like `0:2.1:0.15` (the stop included if a step reaches it) or of a list like `0,0.5,1`.
+    """The levels of a range like `0:2.1:0.15` (the stop included if a step reaches it) or of a list
+    like `0,0.5,1`.
 
-    Sorted, without duplicates; computed in decimal, so that 0:2.1:0.15 has 1.65 and not 1.6499999999999997.
+    Sorted, without duplicates; computed in decimal, so that 0:2.1:0.15 has 1.65 and not
+    1.6499999999999997.
     """
     parts = text.split(":") if ":" in text else text.split(",")
     grid = f"{scale.symbol} grid {shown(text)}"
@@ -46,7 +48,9 @@ def parse_levels(text: str, scale: LevelScale = GAMMA) -> list[float]:
             numbers = _expand(grid, numbers)
         levels = [float(number) for number in numbers]
     except (DecimalException, ValueError):
-        raise UserError(f"{grid}: expected start:stop:step, like 0:2.1:0.15, or a list, like 0,0.5,1") from None
+        raise UserError(
+            f"{grid}: expected start:stop:step, like 0:2.1:0.15, or a list, like 0,0.5,1"
+        ) from None
     return check_levels(levels, text, scale)
 
 
@@ -60,7 +64,9 @@ def _expand(grid: str, ends: list[Decimal]) -> list[Decimal]:
         raise UserError(f"{grid}: the stop must be a number and not below the start")
     steps = (stop - start) / step
     if steps >= _MOST:
-        raise UserError(f"{grid}: {steps + 1:.3g} levels, but at most {_MOST} are allowed; use a larger step")
+        raise UserError(
+            f"{grid}: {steps + 1:.3g} levels, but at most {_MOST} are allowed; use a larger step"
+        )
     count = int(steps) + 1
     return [start + step * i for i in range(count)]
 

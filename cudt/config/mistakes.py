@@ -1,4 +1,6 @@
-"""Errors in a YAML file as values: which key, which value, what is wrong; and how they are printed, all together."""
+"""Errors in a YAML file as values: which key, which value, what is wrong; and how they are printed,
+all together.
+"""
 
 from __future__ import annotations
 
@@ -79,13 +81,17 @@ def explain(schema: type[BaseModel], error: ValidationError) -> list[Mistake]:
 
     A key that is missing because it is misspelt is one mistake, not two.
     """
-    found = [_explain(schema, dict(one)) for one in error.errors(include_url=False)[:_MOST_EXPLAINED]]
+    found = [
+        _explain(schema, dict(one)) for one in error.errors(include_url=False)[:_MOST_EXPLAINED]
+    ]
     misspelt = {(*one.path[:-1], one.meant) for one in found if one.meant}
     return [one for one in found if one.kind != "missing" or one.path not in misspelt]
 
 
 def is_tag(part: Any) -> bool:
-    """Whether part of a pydantic path names a type of a union, like `<list>`; the file has no such key."""
+    """Whether part of a pydantic path names a type of a union, like `<list>`; the file has no such
+    key.
+    """
     return isinstance(part, str) and part.startswith("<") and part.endswith(">")
 
 
@@ -103,7 +109,11 @@ def _explain(schema: type[BaseModel], found: dict[str, Any]) -> Mistake:
         return Mistake(path, NO_VALUE, f"unknown key{hint}", kind, meant=meant)
     if kind == "value_error":
         return Mistake(path, NO_VALUE, str(found["ctx"]["error"]), kind)
-    hint = did_you_mean(value, plain_types.choices(target.annotation)) if isinstance(value, str) else ""
+    hint = (
+        did_you_mean(value, plain_types.choices(target.annotation))
+        if isinstance(value, str)
+        else ""
+    )
     if hint:
         # The hint has to follow the value.
         return Mistake(path, NO_VALUE, f"expected {target.words}, got {shown(value)}{hint}", kind)
@@ -123,16 +133,24 @@ class _Target(NamedTuple):
 
 
 def _find(schema: type[BaseModel], location: Sequence[Any]) -> _Target:
-    """The section that holds the last key of a pydantic path, and the type that is expected there."""
+    """The section that holds the last key of a pydantic path, and the type that is expected
+    there.
+    """
     found = _Target(schema, schema, ())
     last = len(location) - 1
     for index, part in enumerate(location):
         if is_tag(part):
             # An error about the value itself is explained with every alternative of the union.
             if index != last:
-                found = found._replace(annotation=plain_types.tagged(found.annotation, part), metadata=())
+                found = found._replace(
+                    annotation=plain_types.tagged(found.annotation, part), metadata=()
+                )
         elif isinstance(part, int):
-            inner = [get_args(kind)[0] for kind in plain_types.unwrapped(found.annotation) if get_origin(kind) is list]
+            inner = [
+                get_args(kind)[0]
+                for kind in plain_types.unwrapped(found.annotation)
+                if get_origin(kind) is list
+            ]
             found = found._replace(annotation=inner[0] if inner else found.annotation, metadata=())
         elif (next_one := _step(found, part)) is not None:
             found = next_one
@@ -142,7 +160,9 @@ def _find(schema: type[BaseModel], location: Sequence[Any]) -> _Target:
 
 
 def _step(found: _Target, key: str) -> _Target | None:
-    """Go from a section or a mapping to one of its keys; None where the schema does not know the key."""
+    """Go from a section or a mapping to one of its keys; None where the schema does not know the
+    key.
+    """
     kinds = plain_types.unwrapped(found.annotation)
     for kind in kinds:
         if get_origin(kind) is dict:

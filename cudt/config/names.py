@@ -1,4 +1,6 @@
-"""Names that become folders and files: an allow-list, so that no name is an option, a command or a terminal code."""
+"""Names that become folders and files: an allow-list, so that no name is an option, a command or a
+terminal code.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def checked_name(name: Any, source: str, advice: str = "") -> str:
         raise UserError(f"{source}: {problem}, got {shown(name)}{advice and f'; {advice}'}")
     if name.lower() in _RESERVED or name.lower().startswith(_RESERVED_STARTS):
         instead = advice or "choose another name"
-        raise UserError(f"{source}: {shown(name)} is a folder that cudt itself writes to; {instead}")
+        raise UserError(
+            f"{source}: {shown(name)} is a folder that cudt itself writes to; {instead}"
+        )
     return name
 
 
@@ -34,7 +38,9 @@ def name_of_file(path: Path, values: dict[str, Any]) -> str:
     """The name that is removed from the values of a file; that of the file if they have none."""
     if "name" in values:
         return checked_name(values.pop("name"), f"{path}: name")
-    return checked_name(path.stem, f"{path}: the name of the file", "rename the file, or set `name:` in it")
+    return checked_name(
+        path.stem, f"{path}: the name of the file", "rename the file, or set `name:` in it"
+    )
 
 
 def name_problem(name: Any) -> str:
@@ -47,7 +53,9 @@ def name_problem(name: Any) -> str:
 
 
 def _without_marks(name: str) -> str:
-    """A name without the marks that belong to a letter: accents, as Macs write them, and the vowel signs of Hindi."""
+    """A name without the marks that belong to a letter: accents, as Macs write them, and the vowel
+    signs of Hindi.
+    """
     kept, belongs = [], False
     for one in name:
         kind = unicodedata.category(one)[0]

@@ -1,4 +1,6 @@
-"""Types of the schema in plain words, for errors and reference pages: `a number ≥ 0 and < 1`, for example."""
+"""Types of the schema in plain words, for errors and reference pages: `a number ≥ 0 and < 1`, for
+example.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ class Alternative:
 
     def phrases(self) -> str:
         """The same in the plural."""
-        return f"positive {self.plural}" if self.is_positive else f"{self.plural} {self.limits}".strip()
+        return (
+            f"positive {self.plural}"
+            if self.is_positive
+            else f"{self.plural} {self.limits}".strip()
+        )
 
 
 def expected(annotation: Any, metadata: Iterable[Any] = ()) -> str:
@@ -51,13 +57,20 @@ def allowed(annotation: Any, metadata: Iterable[Any] = ()) -> str:
 
 def choices(annotation: Any) -> list[str]:
     """The words that a key can be, if it is a choice."""
-    return [str(word) for kind in unwrapped(annotation) if get_origin(kind) is Literal for word in get_args(kind)]
+    return [
+        str(word)
+        for kind in unwrapped(annotation)
+        if get_origin(kind) is Literal
+        for word in get_args(kind)
+    ]
 
 
 def tagged(annotation: Any, tag: str) -> Any:
     """The alternative of a union that carries a tag; the annotation itself where none does."""
     for kind in _members(annotation):
-        if get_origin(kind) is Annotated and any(isinstance(one, Tag) and one.tag == tag for one in get_args(kind)[1:]):
+        if get_origin(kind) is Annotated and any(
+            isinstance(one, Tag) and one.tag == tag for one in get_args(kind)[1:]
+        ):
             return kind
     return annotation
 
@@ -92,7 +105,9 @@ def _alternative(kind: Any, notes: Sequence[Any]) -> Alternative:
         return Alternative(text, text)
     if origin is list:
         inner = alternatives(get_args(kind)[0])
-        return Alternative(f"list of {_either([one.phrases() for one in inner])}", "lists", _length(notes))
+        return Alternative(
+            f"list of {_either([one.phrases() for one in inner])}", "lists", _length(notes)
+        )
     if origin is dict:
         return Alternative("mapping", "mappings", _length(notes))
     if kind is bool:
@@ -106,7 +121,9 @@ def _alternative(kind: Any, notes: Sequence[Any]) -> Alternative:
     noun, plural = _NOUNS.get(kind, ("any value", "any values"))
     bounds = _bounds(notes)
     is_positive = bounds == [("gt", 0)] or (kind is int and bounds == [("ge", 1)])
-    return Alternative(noun, plural, " and ".join(f"{_SIGNS[sign]} {bound}" for sign, bound in bounds), is_positive)
+    return Alternative(
+        noun, plural, " and ".join(f"{_SIGNS[sign]} {bound}" for sign, bound in bounds), is_positive
+    )
 
 
 def _bounds(notes: Iterable[Any]) -> list[tuple[str, float]]:
@@ -121,8 +138,12 @@ def _bounds(notes: Iterable[Any]) -> list[tuple[str, float]]:
 def _length(notes: Iterable[Any]) -> str:
     """How many entries a list can have."""
     flat = list(_flat(notes))
-    least = next((one.min_length for one in flat if getattr(one, "min_length", None) is not None), None)
-    most = next((one.max_length for one in flat if getattr(one, "max_length", None) is not None), None)
+    least = next(
+        (one.min_length for one in flat if getattr(one, "min_length", None) is not None), None
+    )
+    most = next(
+        (one.max_length for one in flat if getattr(one, "max_length", None) is not None), None
+    )
     if most is not None:
         return f"of {least or 0} to {most} entries"
     return "that is not empty" if least else ""

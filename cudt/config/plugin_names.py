@@ -1,4 +1,6 @@
-"""Keys of a recipe whose values are names of plug-ins: types that accept only plug-ins that exist."""
+"""Keys of a recipe whose values are names of plug-ins: types that accept only plug-ins that
+exist.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from cudt.utils.shown import shown
 
 
 class PluginName:
-    """Marks a text as the name of a plug-in: a file that comes with cudt, or the import path of a module."""
+    """Marks a text as the name of a plug-in: a file that comes with cudt, or the import path of a
+    module.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -33,12 +37,16 @@ class PluginName:
             raise ValueError(registry.problem(self.kind, name, self.names))
         return name
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
 
 class TrainingNoise(PluginName):
-    """Marks a text as the name of a noise that models can be trained with: it is added to embeddings or pixels."""
+    """Marks a text as the name of a noise that models can be trained with: it is added to
+    embeddings or pixels.
+    """
 
     def __init__(self) -> None:
         super().__init__("noise")
@@ -50,7 +58,10 @@ class TrainingNoise(PluginName):
     def check(self, name: str) -> str:
         super().check(name)
         if not _is_added(name):
-            raise ValueError(f"{shown(name)} is applied to texts; train on noise that is added to embeddings or pixels")
+            raise ValueError(
+                f"{shown(name)} is applied to texts; train on noise that is added to embeddings "
+                "or pixels"
+            )
         return name
 
 

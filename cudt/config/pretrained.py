@@ -30,8 +30,8 @@ class PretrainedSection(ModelSection):
     """The `model` section of models that load pretrained weights or embeddings."""
 
     revision: Revision | None = None
-    """Version of the pretrained model on the hub: a branch, a tag or the hash of a commit; null for the newest. Refused
-    for a model in a folder, which has no versions."""
+    """Version of the pretrained model on the hub: a branch, a tag or the hash of a commit; null for
+    the newest. Refused for a model in a folder, which has no versions."""
 
     @property
     def source(self) -> PretrainedName | None:
@@ -44,7 +44,9 @@ class PretrainedSection(ModelSection):
 
 
 class PretrainedTextSection(PretrainedSection):
-    """The same for models that are pretrained as a whole and read what their own tokenizer makes of texts."""
+    """The same for models that are pretrained as a whole and read what their own tokenizer makes of
+    texts.
+    """
 
     pretrained: str
 

@@ -23,9 +23,22 @@ from cudt.utils.files import is_file
 from cudt.utils.shown import brief, shown, shown_path
 
 #: Keys that do not change training, so they are not part of a run's identity.
-NOT_IDENTITY = {"reproduces", "published", "needs", "expect", "evaluation", "checkpoints", "loading"}
+NOT_IDENTITY = {
+    "reproduces",
+    "published",
+    "needs",
+    "expect",
+    "evaluation",
+    "checkpoints",
+    "loading",
+}
 #: Keys that the name of a recipe usually stands for.
-_NAMED_AFTER = (("task", "name"), ("model", "name"), ("model", "pretrained"), ("model", "embeddings_from"))
+_NAMED_AFTER = (
+    ("task", "name"),
+    ("model", "name"),
+    ("model", "pretrained"),
+    ("model", "embeddings_from"),
+)
 #: Folders next to the recipes that hold other kinds of files.
 _NOT_RECIPES = ("accelerate", "sweeps", "reproduce")
 
@@ -42,7 +55,9 @@ class NamedRecipe:
         return {"name": self.name, **self.settings.model_dump(mode="json")}
 
     def identity(self, *, without_seed: bool = False) -> str:
-        """Eight hex digits over every setting that changes training: the same recipe is the same run."""
+        """Eight hex digits over every setting that changes training: the same recipe is the same
+        run.
+        """
         values = {"name": self.name, **self.settings.model_dump(mode="json")}
         shaping = shaping_values(values, *(["seed"] if without_seed else []))
         return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:8]
@@ -61,9 +76,14 @@ def shaping_values(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
 
 
 def folder() -> Path:
-    """The folder of the recipes that come with cudt: inside an installed package, or at the top of a checkout."""
+    """The folder of the recipes that come with cudt: inside an installed package, or at the top of
+    a checkout.
+    """
     package = Path(cudt.__file__).resolve().parent
-    return next((path for path in (package / "recipes", package.parent / "recipes") if path.is_dir()), package)
+    return next(
+        (path for path in (package / "recipes", package.parent / "recipes") if path.is_dir()),
+        package,
+    )
 
 
 def names() -> list[str]:
@@ -76,8 +96,12 @@ def locate(name_or_file: str) -> Path:
     return _find(name_or_file, _recipe_files(), "recipe", "`cudt recipes` lists all recipes")
 
 
-def find(name_or_file: str, within: Path, what: str, others: str = "`cudt recipes` lists all") -> Path:
-    """A YAML file by its name anywhere below a folder, or the file itself; `others` says where the names are listed."""
+def find(
+    name_or_file: str, within: Path, what: str, others: str = "`cudt recipes` lists all"
+) -> Path:
+    """A YAML file by its name anywhere below a folder, or the file itself; `others` says where the
+    names are listed.
+    """
     return _find(name_or_file, files_below(within), what, others)
 
 
@@ -86,17 +110,23 @@ def files_below(within: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in sorted(within.rglob("*.yaml")):
         if path.stem in found:
-            raise UserError(f"two files are called {path.name}: {found[path.stem]} and {path}; rename one")
+            raise UserError(
+                f"two files are called {path.name}: {found[path.stem]} and {path}; rename one"
+            )
         found[path.stem] = path
     return found
 
 
 def _recipe_files() -> dict[str, Path]:
     found: dict[str, Path] = {}
-    for inner in sorted(path for path in folder().iterdir() if path.is_dir() and path.name not in _NOT_RECIPES):
+    for inner in sorted(
+        path for path in folder().iterdir() if path.is_dir() and path.name not in _NOT_RECIPES
+    ):
         for name, path in files_below(inner).items():
             if name in found:
-                raise UserError(f"two recipes are called '{name}': {found[name]} and {path}; rename one")
+                raise UserError(
+                    f"two recipes are called '{name}': {found[name]} and {path}; rename one"
+                )
             found[name] = path
     return found
 
@@ -121,8 +151,11 @@ def read(path: Path, locate_base: Locate = locate) -> dict[str, Any]:
 # ---------------------------------------------------------------- recipes
 
 
-def load(name_or_file: str, overrides: Iterable[str] = (), name: str | None = None, **settings: Any) -> NamedRecipe:
-    """A validated recipe. `overrides` are `a.b=value` texts; `settings` replace top-level keys unless None.
+def load(
+    name_or_file: str, overrides: Iterable[str] = (), name: str | None = None, **settings: Any
+) -> NamedRecipe:
+    """A validated recipe. `overrides` are `a.b=value` texts; `settings` replace top-level keys
+    unless None.
 
     `name` replaces the recipe's own name, which is the folder of its runs.
     """
@@ -140,11 +173,15 @@ def load(name_or_file: str, overrides: Iterable[str] = (), name: str | None = No
 
 
 def outgrown_name(name_or_file: str, loaded: NamedRecipe) -> str:
-    """The key and value that give a loaded recipe another task or model than its file; empty if there is none.
+    """The key and value that give a loaded recipe another task or model than its file; empty if
+    there is none.
 
     The same pretrained model in another folder is the same model.
     """
-    before, after = (dict(inheritance.leaves(values, ())) for values in (read(locate(name_or_file)), loaded.resolved()))
+    before, after = (
+        dict(inheritance.leaves(values, ()))
+        for values in (read(locate(name_or_file)), loaded.resolved())
+    )
     for key in _NAMED_AFTER:
         was, value = before.get(key), after.get(key)
         if was is not None and _last_part(was) != _last_part(value):
@@ -159,8 +196,8 @@ def _last_part(value: Any) -> str:
 def read_named(path: Path) -> tuple[str, dict[str, Any]]:
     """A recipe's name and its settings, not yet validated.
 
-    The name is the file's, unless the file says otherwise: the recipes in run and sweep folders do, so that training
-    them again is the same run.
+    The name is the file's, unless the file says otherwise: the recipes in run and sweep folders do,
+    so that training them again is the same run.
     """
     values = read(path)
     return name_of_file(path, values), values
@@ -195,7 +232,10 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
     path, sign, text = override.partition("=")
     path = path.strip()
     if not sign or not all(path.split(".")):
-        raise UserError(f"--set {shown(override)}: write key=value, with dots for sections, like training.epochs=3")
+        raise UserError(
+            f"--set {shown(override)}: write key=value, with dots for sections, like "
+            "training.epochs=3"
+        )
     try:
         inheritance.put(values, path, strict_yaml.parse(text, f"--set {brief(path)}"))
     except KeyError as error:
@@ -253,7 +293,8 @@ def _never_constrained(recipe: Recipe) -> list[Mistake]:
         return []
     message = (
         f"{warmup} warm-up epochs of training.epochs = {epochs} leave no epoch with constraints; "
-        f"lower descent.warmup_epochs, raise training.epochs above {warmup}, or choose objective erm"
+        f"lower descent.warmup_epochs, raise training.epochs above {warmup}, or choose objective "
+        "erm"
     )
     return [Mistake(("descent", "warmup_epochs"), NO_VALUE, message)]
 
@@ -265,7 +306,9 @@ class _AnyNamedSection(NamedSection):
 
 
 def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[Mistake]]:
-    """The recipe schema with `task` and `model` typed by the files they name, and a mistake for each unknown name."""
+    """The recipe schema with `task` and `model` typed by the files they name, and a mistake for
+    each unknown name.
+    """
     sections: dict[str, type[NamedSection]] = {}
     unknown: list[Mistake] = []
     for kind in ("task", "model"):
@@ -285,6 +328,8 @@ def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[Mistake]]:
 
 @functools.cache
 def _schema(task: type[NamedSection], model: type[NamedSection]) -> type[Recipe]:
-    """Made once for each pair: a sweep checks thousands of recipes, and making a schema takes milliseconds."""
+    """Made once for each pair: a sweep checks thousands of recipes, and making a schema takes
+    milliseconds.
+    """
     typed: dict[str, Any] = {"task": (task, ...), "model": (model, ...)}
     return create_model("Recipe", __base__=Recipe, **typed)

@@ -1,4 +1,6 @@
-"""Documentation of every key, taken from the schema: for `cudt recipes show` and the reference pages."""
+"""Documentation of every key, taken from the schema: for `cudt recipes show` and the reference
+pages.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,16 @@ def describe(schema: type[BaseModel], path: str = "") -> list[KeyDoc]:
 
 
 def describe_recipe() -> list[KeyDoc]:
-    """Every key of a recipe, except those of `task` and `model`, which `describe_plugin` lists by name."""
+    """Every key of a recipe, except those of `task` and `model`, which `describe_plugin` lists by
+    name.
+    """
     return describe(Recipe)
 
 
 def describe_plugin(kind: str, name: str) -> list[KeyDoc]:
-    """The keys of the `task` or `model` section for one task or model; imports the file that implements it."""
+    """The keys of the `task` or `model` section for one task or model; imports the file that
+    implements it.
+    """
     return describe(registry.load(kind, name).Config, kind)
 
 
@@ -70,9 +76,12 @@ def resolved_with_docs(recipe: NamedRecipe) -> list[Setting]:
         values: Any = recipe.resolved()
         for key in sections:
             values = values.get(key) if isinstance(values, dict) else None
-        # A key of an alternative that the recipe does not use has no value, like `descent.alpha.target_loss`.
+        # A key of an alternative that the recipe does not use has no value, like
+        # `descent.alpha.target_loss`.
         if isinstance(values, dict) and last in values:
-            found.append(Setting(doc, values[last], doc.default == strict_yaml.dump_line(values[last])))
+            found.append(
+                Setting(doc, values[last], doc.default == strict_yaml.dump_line(values[last]))
+            )
     return found
 
 
@@ -90,10 +99,14 @@ def _keys(schema: type[BaseModel], path: str) -> Iterator[KeyDoc]:
 def _key(path: str, field: FieldInfo) -> KeyDoc:
     kinds = field.annotation, tuple(field.metadata)
     default = (
-        REQUIRED if field.is_required() else strict_yaml.dump_line(_plain(field.get_default(call_default_factory=True)))
+        REQUIRED
+        if field.is_required()
+        else strict_yaml.dump_line(_plain(field.get_default(call_default_factory=True)))
     )
     meaning = " ".join((field.description or "").split())
-    return KeyDoc(path, plain_types.type_name(*kinds), default, plain_types.allowed(*kinds), meaning)
+    return KeyDoc(
+        path, plain_types.type_name(*kinds), default, plain_types.allowed(*kinds), meaning
+    )
 
 
 def _is_section(kind: Any) -> bool:

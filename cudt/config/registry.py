@@ -1,4 +1,5 @@
-"""Plug-ins by name: a recipe's name for a model, task, noise or objective is the name of the file that implements it.
+"""Plug-ins by name: a recipe's name for a model, task, noise or objective is the name of the file
+that implements it.
 
 A name with a dot is the import path of a module outside cudt: `model: {name: my_package.my_model}`.
 """
@@ -20,7 +21,9 @@ from cudt.utils.shown import brief, shown
 
 @dataclass(frozen=True)
 class Kind:
-    """A sort of plug-in: the package that holds its files, and the line by which such a file is recognised."""
+    """A sort of plug-in: the package that holds its files, and the line by which such a file is
+    recognised.
+    """
 
     package: str
     mark: str
@@ -41,24 +44,38 @@ def names(kind: str) -> list[str]:
     """The plug-ins of a kind that come with cudt, without importing any of them."""
     folder = Path(__file__).parents[2].joinpath(*KINDS[kind].package.split("."))
     marked = re.compile(f"^{re.escape(KINDS[kind].mark)}", re.MULTILINE)
-    return sorted(path.stem for path in folder.glob("*.py") if marked.search(path.read_text(encoding="utf-8")))
+    return sorted(
+        path.stem for path in folder.glob("*.py") if marked.search(path.read_text(encoding="utf-8"))
+    )
 
 
 def problem(kind: str, name: str, suggested: Sequence[str] | None = None) -> str:
-    """Why there is no plug-in of that name, and which names to use instead (default: all); empty if there is one."""
+    """Why there is no plug-in of that name, and which names to use instead (default: all); empty if
+    there is one.
+    """
     if "." in name:
-        return "" if _is_module(name) else f"no Python module {shown(name)}; install its package or set PYTHONPATH"
+        return (
+            ""
+            if _is_module(name)
+            else f"no Python module {shown(name)}; install its package or set PYTHONPATH"
+        )
     if name in names(kind):
         return ""
     known = names(kind) if suggested is None else suggested
-    return f"unknown {kind} {shown(name)}{did_you_mean(name, known) or ';'} known: {', '.join(known)}"
+    return (
+        f"unknown {kind} {shown(name)}{did_you_mean(name, known) or ';'} known: {', '.join(known)}"
+    )
 
 
 def load(kind: str, name: str) -> ModuleType:
     """Import the file of a plug-in."""
     if why := problem(kind, name):
         raise UserError(why)
-    module = importlib.import_module(f"{KINDS[kind].package}.{name}") if "." not in name else _outside(kind, name)
+    module = (
+        importlib.import_module(f"{KINDS[kind].package}.{name}")
+        if "." not in name
+        else _outside(kind, name)
+    )
     wanted = re.findall(r"\w+", KINDS[kind].mark)[-1]
     if not hasattr(module, wanted):
         raise UserError(f"{kind} {shown(name)}: {module.__file__} does not define `{wanted}`")

@@ -1,4 +1,6 @@
-"""A version of a model or dataset on the Hugging Face hub: a branch, a tag or the hash of a commit."""
+"""A version of a model or dataset on the Hugging Face hub: a branch, a tag or the hash of a
+commit.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def is_commit(revision: str) -> bool:
-    """Whether a revision is the full hash of a commit, which never changes; a branch or a tag can."""
+    """Whether a revision is the full hash of a commit, which never changes; a branch or a tag
+    can.
+    """
     return _COMMIT.fullmatch(revision) is not None
 
 

@@ -33,7 +33,8 @@ class NamedSection(Section):
     """The `task` or `model` section. The file that `name` names defines its other keys."""
 
     name: str
-    """Name of a file that comes with cudt, or import path of your own module, like `my_package.my_model`."""
+    """Name of a file that comes with cudt, or import path of your own module, like
+    `my_package.my_model`."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,16 @@ class ModelSection(NamedSection):
 
     @property
     def schedule(self) -> Schedule:
-        """The learning rate and warm-up of recipes that do not set a learning rate; here for new weights."""
+        """The learning rate and warm-up of recipes that do not set a learning rate; here for new
+        weights.
+        """
         return Schedule(1e-3)
 
     @property
     def tokenizer_source(self) -> str | None:
-        """The pretrained model whose tokenizer a text task has to use; None for a model without a tokenizer."""
+        """The pretrained model whose tokenizer a text task has to use; None for a model without a
+        tokenizer.
+        """
         return None
 
 
@@ -77,14 +82,22 @@ class Limit(Section):
 
 
 class TargetLoss(Section):
-    """α chosen from the loss that the last layer should reach: 1 − α = (target_loss / f_0)^(1/L)."""
+    """α chosen from the loss that the last layer should reach: 1 − α = (target_loss /
+    f_0)^(1/L).
+    """
 
     target_loss: Positive
     """Loss that the last layer should reach; sets the same α for every layer."""
 
 
 def _alpha_kind(value: Any) -> str:
-    return "<target>" if isinstance(value, dict | TargetLoss) else "<list>" if isinstance(value, list) else "<number>"
+    return (
+        "<target>"
+        if isinstance(value, dict | TargetLoss)
+        else "<list>"
+        if isinstance(value, list)
+        else "<number>"
+    )
 
 
 Alpha = Annotated[
@@ -109,42 +122,51 @@ class Dual(Section):
     proportional_gain: NotNegative | None = None
     """Proportional gain Kp of nupi; null for 1. Only with optimizer: nupi."""
     smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Weight ν of the past in nupi's moving average of violations; null for 0. Only with optimizer: nupi."""
+    """Weight ν of the past in nupi's moving average of violations; null for 0. Only with optimizer:
+    nupi."""
 
     @model_validator(mode="after")
     def _gains_are_used(self) -> Dual:
         has_gains = self.proportional_gain is not None or self.smoothing is not None
-        if has_gains and not getattr(registry.load("dual optimizer", self.optimizer), "USES_GAINS", False):
+        if has_gains and not getattr(
+            registry.load("dual optimizer", self.optimizer), "USES_GAINS", False
+        ):
             raise ValueError(
-                f"proportional_gain and smoothing have no effect with optimizer '{self.optimizer}'; "
+                "proportional_gain and smoothing have no effect with optimizer "
+                f"'{self.optimizer}'; "
                 "remove them or set optimizer: nupi"
             )
         return self
 
 
 class Descent(Section):
-    """The constraint of each layer, f_l ≤ (1 − α_l)·f_{l−1}, and what happens where it cannot be met."""
+    """The constraint of each layer, f_l ≤ (1 − α_l)·f_{l−1}, and what happens where it cannot be
+    met.
+    """
 
     alpha: Alpha = 0.1
-    """Share α of the loss that each layer must remove; one number, one per layer, or {target_loss: f}. Typical for
-    pretrained encoders: 0.1 to 0.25."""
+    """Share α of the loss that each layer must remove; one number, one per layer, or {target_loss:
+    f}. Typical for pretrained encoders: 0.1 to 0.25."""
     reference: NumberOrAuto = "auto"
-    """Loss f_0 that the first layer has to improve on; auto takes the task's, that of an answer that ignores the input.
-    Typical for pretrained encoders: 1."""
+    """Loss f_0 that the first layer has to improve on; auto takes the task's, that of an answer
+    that ignores the input. Typical for pretrained encoders: 1."""
     form: Literal["linear", "log", "ladder"] = "linear"
-    """How violations are measured: linear, f_l − (1 − α)·f_{l−1}; log, the difference of the logarithms; or ladder, the
-    difference to fixed bounds, f_l − (1 − α)^l·f_0."""
+    """How violations are measured: linear, f_l − (1 − α)·f_{l−1}; log, the difference of the
+    logarithms; or ladder, the difference to fixed bounds, f_l − (1 − α)^l·f_0."""
     gradient: Literal["full", "proxy"] = "full"
-    """What the weights see of a violation: full, all of it, as in the paper; or proxy, f_l alone, with f_{l−1} taken as
-    a number, so that no layer is ever trained to raise its loss. λ ascends on the same violation in both."""
+    """What the weights see of a violation: full, all of it, as in the paper; or proxy, f_l alone,
+    with f_{l−1} taken as a number, so that no layer is ever trained to raise its loss. λ ascends on
+    the same violation in both."""
     resilience: Literal["none", "slack", "decay"] = "none"
-    """What relaxes constraints that cannot be met: nothing, a learned slack u, or decay of the multipliers."""
+    """What relaxes constraints that cannot be met: nothing, a learned slack u, or decay of the
+    multipliers."""
     beta: Positive | None = None
-    """Price β of relaxing a constraint; required with slack and decay, null with none. Typical for pretrained encoders:
-    1 to 5."""
+    """Price β of relaxing a constraint; required with slack and decay, null with none. Typical for
+    pretrained encoders: 1 to 5."""
     decay: Literal["coupled", "decoupled"] = "coupled"
-    """How λ decays with resilience: decay. coupled: λ/β is part of the dual gradient. decoupled: λ is multiplied by
-    1 − η₂/β before the optimizer's step, as in AdamW; under Adam, λ then settles at β for any violation."""
+    """How λ decays with resilience: decay. coupled: λ/β is part of the dual gradient. decoupled: λ
+    is multiplied by 1 − η₂/β before the optimizer's step, as in AdamW; under Adam, λ then settles
+    at β for any violation."""
     slack_restart: bool = True
     """Whether the slack starts anew after every epoch; only with resilience: slack."""
     warmup_epochs: CountFromZero = 0
@@ -157,10 +179,12 @@ class Descent(Section):
         if (self.resilience == "none") != (self.beta is None):
             if self.beta is None:
                 raise ValueError(
-                    f"resilience: {self.resilience} needs beta, the price of relaxing a constraint; set it"
+                    f"resilience: {self.resilience} needs beta, the price of relaxing a "
+                    "constraint; set it"
                 )
             raise ValueError(
-                "beta has no effect with resilience: none; set resilience to slack or decay, or beta to null"
+                "beta has no effect with resilience: none; set resilience to slack or decay, or "
+                "beta to null"
             )
         return self
 
@@ -171,16 +195,23 @@ class Descent(Section):
         resilience = info.data.get("resilience", "decay")
         if decay == "decoupled" and resilience != "decay":
             raise ValueError(
-                f"decoupled has no effect with resilience: {resilience}; set resilience: decay, or remove this key"
+                f"decoupled has no effect with resilience: {resilience}; set resilience: decay, "
+                "or remove this key"
             )
         return decay
 
     @model_validator(mode="after")
     def _decay_keeps_the_sign(self) -> Descent:
-        if self.decay == "decoupled" and self.beta is not None and self.dual.learning_rate > self.beta:
+        if (
+            self.decay == "decoupled"
+            and self.beta is not None
+            and self.dual.learning_rate > self.beta
+        ):
             raise ValueError(
-                f"decay: decoupled multiplies λ by 1 − dual.learning_rate / beta, which must not be negative, got "
-                f"dual.learning_rate {self.dual.learning_rate:g} and beta {self.beta:g}; lower dual.learning_rate"
+                "decay: decoupled multiplies λ by 1 − dual.learning_rate / beta, which must not "
+                "be negative, got "
+                f"dual.learning_rate {self.dual.learning_rate:g} and beta {self.beta:g}; lower "
+                "dual.learning_rate"
             )
         return self
 
@@ -188,7 +219,8 @@ class Descent(Section):
     def _gradient_is_used(self) -> Descent:
         if self.gradient == "proxy" and self.form == "ladder":
             raise ValueError(
-                "gradient: proxy has no effect with form: ladder, whose bounds are numbers already; remove one of them"
+                "gradient: proxy has no effect with form: ladder, whose bounds are numbers "
+                "already; remove one of them"
             )
         return self
 
@@ -199,57 +231,63 @@ class Training(Section):
     epochs: Count = 10
     """Passes over the training data. Typical for pretrained encoders: 1 to 3."""
     batch_size: Count = 32
-    """Examples per update, over all micro-batches and processes. Typical for pretrained encoders: 16."""
+    """Examples per update, over all micro-batches and processes. Typical for pretrained encoders:
+    16."""
     group_by_length: bool = False
-    """Whether updates take examples of similar length: less padding, slightly less random batches."""
+    """Whether updates take examples of similar length: less padding, slightly less random
+    batches."""
     accumulation: Count = 1
     """Micro-batches per update; more need less memory and give the same step."""
     optimizer: Literal["adam", "adamw"] = "adam"
     """Optimizer of the weights."""
     learning_rate: Positive | None = None
-    """Primal learning rate η₁; null for what fits the model: 1e-3 for new weights, 2e-5 for pretrained ones, 2e-4 for
-    LoRA. Typical for pretrained encoders: 1e-5 to 5e-5."""
+    """Primal learning rate η₁; null for what fits the model: 1e-3 for new weights, 2e-5 for
+    pretrained ones, 2e-4 for LoRA. Typical for pretrained encoders: 1e-5 to 5e-5."""
     warmup_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of all updates, at the start, in which the learning rate rises linearly from 0. Without learning_rate and
-    warmup_share, pretrained models have 0.06."""
+    """Share of all updates, at the start, in which the learning rate rises linearly from 0. Without
+    learning_rate and warmup_share, pretrained models have 0.06."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Learning rate after warm-up: constant, or falling to 0 until the last update, in a line or along a cosine. The
-    dual learning rate stays constant."""
+    """Learning rate after warm-up: constant, or falling to 0 until the last update, in a line or
+    along a cosine. The dual learning rate stays constant."""
     readout_learning_rate: Positive | None = None
-    """Learning rate of the readout's own weights; null for learning_rate. Warm-up and schedule apply to both."""
+    """Learning rate of the readout's own weights; null for learning_rate. Warm-up and schedule
+    apply to both."""
     weight_decay: NotNegative = 0.0
     """Weight decay of the optimizer. PyTorch's default for AdamW is 0.01."""
     clip_norm: Positive | None = 1.0
     """Largest norm of the gradient; longer gradients are scaled down. null turns clipping off."""
     precision: Precision = "fp32"
-    """Number format of the forward and backward pass of updates; validation is in fp32. On a CPU, bf16 is faster only
-    if the CPU has instructions for it; cudt warns if it does not."""
+    """Number format of the forward and backward pass of updates; validation is in fp32. On a CPU,
+    bf16 is faster only if the CPU has instructions for it; cudt warns if it does not."""
     tf32: bool = False
-    """Whether updates multiply fp32 matrices in TF32: several times faster on CUDA GPUs since Ampere, with 10 bits of
-    precision instead of 23. No effect on other devices, in validation and in evaluation."""
+    """Whether updates multiply fp32 matrices in TF32: several times faster on CUDA GPUs since
+    Ampere, with 10 bits of precision instead of 23. No effect on other devices, in validation and
+    in evaluation."""
     compile: bool = False
-    """Whether updates run the layers compiled by torch.compile. The first update takes minutes, and later ones are
-    faster, most of all on a GPU. On a CPU, torch needs a C++ compiler for it."""
+    """Whether updates run the layers compiled by torch.compile. The first update takes minutes, and
+    later ones are faster, most of all on a GPU. On a CPU, torch needs a C++ compiler for it."""
     log_every: Count = 10
     """Updates between two rows of history.csv."""
     checkpoint_every: Count | None = None
     """Updates between checkpoints within an epoch; every epoch ends with one anyway."""
     validate_every: Count | None = None
-    """Updates between validations within an epoch, which also choose the best weights; every epoch ends with one
-    anyway."""
+    """Updates between validations within an epoch, which also choose the best weights; every epoch
+    ends with one anyway."""
     early_stopping: Count | None = None
-    """Validations in a row, after warm-up, without better weights than before, after which training ends; null trains
-    all epochs. Learning rates follow the schedule of all epochs."""
+    """Validations in a row, after warm-up, without better weights than before, after which training
+    ends; null trains all epochs. Learning rates follow the schedule of all epochs."""
     select: Weights = "best"
-    """Weights that the run is judged and evaluated by: those of the best validation, or the last."""
+    """Weights that the run is judged and evaluated by: those of the best validation, or the
+    last."""
 
 
 class CheckpointFiles(Section):
     """Weights on disk. They do not change a run's identity."""
 
     keep: Literal["best", "last", "both", "none-when-finished"] = "both"
-    """Weights of a finished run that stay on disk: those of the best epoch, of the last one, of both (one file if the
-    last epoch is the best), or none, for sweeps of many runs: they are scored, but cannot be evaluated on test data."""
+    """Weights of a finished run that stay on disk: those of the best epoch, of the last one, of
+    both (one file if the last epoch is the best), or none, for sweeps of many runs: they are
+    scored, but cannot be evaluated on test data."""
 
     def needed(self, own: Weights) -> set[Weights]:
         """The weights that a run writes, if it is judged by its `own`."""
@@ -258,15 +296,22 @@ class CheckpointFiles(Section):
     @property
     def kept(self) -> set[Weights]:
         """The weights that stay when a run is finished."""
-        kept: dict[str, set[Weights]] = {"both": {"best", "last"}, "best": {"best"}, "last": {"last"}}
+        kept: dict[str, set[Weights]] = {
+            "both": {"best", "last"},
+            "best": {"best"},
+            "last": {"last"},
+        }
         return kept.get(self.keep, set())
 
 
 class Readout(Section):
-    """Read only a random sample of tokens in training, to save time; evaluation always reads all."""
+    """Read only a random sample of tokens in training, to save time; evaluation always reads
+    all.
+    """
 
     tokens: Count | None = None
-    """Answer tokens per example that are read at every layer but the last, drawn in each epoch; null for all."""
+    """Answer tokens per example that are read at every layer but the last, drawn in each epoch;
+    null for all."""
 
 
 class Noise(Section):
@@ -275,16 +320,16 @@ class Noise(Section):
     kind: TrainingNoiseName = "gaussian"
     """Kind of noise added to embeddings or pixels."""
     gamma_train: NotNegative = 0.0
-    """Noise level γ in training, in standard deviations of the signal. The paper uses 0 to 1 for text, 0 to 0.15 for
-    video."""
+    """Noise level γ in training, in standard deviations of the signal. The paper uses 0 to 1 for
+    text, 0 to 0.15 for video."""
 
 
 class Loading(Section):
     """How batches get to the device. It does not change a run's identity, nor its results."""
 
     workers: WorkersOrAuto = "auto"
-    """Processes that read and collate batches while the device computes; auto is 0 on the CPU, where the training
-    process does it itself, and 2 on an accelerator."""
+    """Processes that read and collate batches while the device computes; auto is 0 on the CPU,
+    where the training process does it itself, and 2 on an accelerator."""
 
 
 class Evaluation(Section):
@@ -293,7 +338,8 @@ class Evaluation(Section):
     gammas: Gammas = "0:2.1:0.15"
     """Noise levels γ, as start:stop:step or a list."""
     probabilities: Gammas = "0:0.3:0.03"
-    """Levels p of discrete noise: the probability that a character is replaced, and that a word is left out."""
+    """Levels p of discrete noise: the probability that a character is replaced, and that a word is
+    left out."""
     perturbations: list[NoiseName] = Field(default_factory=lambda: ["gaussian"], min_length=1)
     """Kinds of noise to evaluate."""
     noise_seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
@@ -301,8 +347,9 @@ class Evaluation(Section):
     batch_size: Count = 256
     """Examples per batch in evaluation; changes memory and speed, not results."""
     precision: Precision = "fp32"
-    """Number format of the forward pass; losses and scores are computed from its answers in double precision. bf16
-    changes their last digits; on a CPU that has instructions for it, an encoder takes about half the time."""
+    """Number format of the forward pass; losses and scores are computed from its answers in double
+    precision. bf16 changes their last digits; on a CPU that has instructions for it, an encoder
+    takes about half the time."""
 
     @field_validator("gammas")
     @classmethod
@@ -329,7 +376,11 @@ class Evaluation(Section):
 def as_grid(levels: str | list[float], scale: LevelScale = GAMMA) -> list[float]:
     """The levels of a grid in order; ValueError if it is invalid."""
     try:
-        return parse_levels(levels, scale) if isinstance(levels, str) else check_levels(levels, str(levels), scale)
+        return (
+            parse_levels(levels, scale)
+            if isinstance(levels, str)
+            else check_levels(levels, str(levels), scale)
+        )
     except UserError as error:
         raise ValueError(str(error)) from None
 
@@ -346,7 +397,9 @@ class Published(Section):
 
 
 class Recipe(Section):
-    """One experiment. The files that `model.name` and `task.name` name define the keys of these sections."""
+    """One experiment. The files that `model.name` and `task.name` name define the keys of these
+    sections.
+    """
 
     reproduces: str = ""
     """What the recipe reproduces, for `cudt recipes`."""
@@ -381,11 +434,16 @@ class Recipe(Section):
 
     @field_validator("checkpoints")
     @classmethod
-    def _own_weights_are_kept(cls, checkpoints: CheckpointFiles, info: ValidationInfo) -> CheckpointFiles:
+    def _own_weights_are_kept(
+        cls, checkpoints: CheckpointFiles, info: ValidationInfo
+    ) -> CheckpointFiles:
         # An invalid training section has an error of its own.
-        if (training := info.data.get("training")) and training.select not in checkpoints.needed(training.select):
+        if (training := info.data.get("training")) and training.select not in checkpoints.needed(
+            training.select
+        ):
             raise ValueError(
-                f"keep: {checkpoints.keep} deletes the weights of training.select: {training.select}, by which the run "
+                f"keep: {checkpoints.keep} deletes the weights of training.select: "
+                f"{training.select}, by which the run "
                 f"is evaluated; set keep to {training.select} or both"
             )
         return checkpoints

@@ -1,4 +1,6 @@
-"""A section of a YAML file, such as a recipe: strict, frozen, with the text below each key as its documentation."""
+"""A section of a YAML file, such as a recipe: strict, frozen, with the text below each key as its
+documentation.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,11 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A section of a YAML file. It refuses unknown keys, does not convert text to numbers, and cannot be changed.
+    """A section of a YAML file. It refuses unknown keys, does not convert text to numbers, and
+    cannot be changed.
 
-    The text below a field is its documentation: `cudt recipes show` and the reference pages print it.
+    The text below a field is its documentation: `cudt recipes show` and the reference pages print
+    it.
     """
 
     model_config = ConfigDict(

@@ -1,6 +1,7 @@
 """YAML without surprises: `2e-5` is a number, `no` is a word, and a duplicate key is an error.
 
-Only plain values are allowed: no tags, which make other types, and no anchors, with which a short file grows endlessly.
+Only plain values are allowed: no tags, which make other types, and no anchors, with which a short
+file grows endlessly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _SCALARS = {
     "null": re.compile(r"(?:null|~|)\Z"),
     "bool": re.compile(r"(?:true|false)\Z"),
     "int": re.compile(r"[-+]?[0-9]+\Z"),
-    "float": re.compile(r"(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan)\Z"),
+    "float": re.compile(
+        r"(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan)\Z"
+    ),
 }
 _RESOLVERS = {None: [(f"{_TAG}{kind}", pattern) for kind, pattern in _SCALARS.items()]}
 
@@ -69,7 +72,9 @@ def parse(text: str, source: str) -> Any:
             if getattr(event, "anchor", None) is not None:
                 raise _error("anchors and aliases are not allowed; repeat the value", event)
             if getattr(event, "tag", None) is not None:
-                raise _error(f"tag '{event.tag.replace(_TAG, '!!')}' is not allowed; remove it", event)
+                raise _error(
+                    f"tag '{event.tag.replace(_TAG, '!!')}' is not allowed; remove it", event
+                )
         return yaml.load(text, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -99,7 +104,9 @@ def parse_mapping(text: str, source: str) -> dict[str, Any]:
 
 
 class _StrictDumper(yaml.SafeDumper):
-    """Quotes only what `parse` would read back differently, and repeats values instead of naming them."""
+    """Quotes only what `parse` would read back differently, and repeats values instead of naming
+    them.
+    """
 
     yaml_implicit_resolvers = _RESOLVERS
 
@@ -115,7 +122,12 @@ def dump(value: Any) -> str:
 def dump_line(value: Any) -> str:
     """A value on one line, as it is written after a key."""
     text = yaml.dump(
-        value, Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, default_flow_style=True, width=1e6
+        value,
+        Dumper=_StrictDumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=True,
+        width=1e6,
     )
     # PyYAML ends a document that is a plain scalar with three dots.
     return text.removesuffix("\n").removesuffix("...").strip()

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from cudt.utils.transfer import sent
 
-#: Tensors by name, padded to one length; `ids`, which determine the noise of each example; for texts also TOKEN_COUNTS.
+#: Tensors by name, padded to one length; `ids`, which determine the noise of each example; for
+#: texts also TOKEN_COUNTS.
 Batch = dict[str, Any]
-#: The number of tokens of each text of a loaded batch. With a dot, so that no task has a tensor of that name.
+#: The number of tokens of each text of a loaded batch. With a dot, so that no task has a tensor of
+#: that name.
 TOKEN_COUNTS = "cudt.token_counts"
-#: Updates that are sorted together when training groups by length; with more, a whole epoch would be sorted by length.
+#: Updates that are sorted together when training groups by length; with more, a whole epoch would
+#: be sorted by length.
 _POOL = 50
 
 
@@ -27,7 +30,9 @@ class Collates(Protocol):
 
 
 def collated(task: Collates, examples: Sequence[Any]) -> Batch:
-    """A batch of some examples on the CPU; of texts, with the number of tokens of each (`lengths_of`)."""
+    """A batch of some examples on the CPU; of texts, with the number of tokens of each
+    (`lengths_of`).
+    """
     batch = task.collate(examples)
     # Counted now: once the mask is on an accelerator, counting means waiting for it.
     return {**batch, TOKEN_COUNTS: lengths_of(batch)} if "attention_mask" in batch else batch
@@ -40,7 +45,10 @@ def lengths_of(batch: Batch) -> list[int]:
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """The batch with its tensors on a device; the CPU does not wait until they are there."""
-    return {key: sent(value, device) if isinstance(value, Tensor) else value for key, value in batch.items()}
+    return {
+        key: sent(value, device) if isinstance(value, Tensor) else value
+        for key, value in batch.items()
+    }
 
 
 def n_batches(examples: Sequence[Any], size: int) -> int:
@@ -50,10 +58,11 @@ def n_batches(examples: Sequence[Any], size: int) -> int:
 def updates(
     n_examples: int, size: int, generator: np.random.Generator, lengths: Sequence[int] | None = None
 ) -> np.ndarray[Any, Any]:
-    """The indices of the examples of each update of an epoch, (updates, size), in random order; the rest is not used.
+    """The indices of the examples of each update of an epoch, (updates, size), in random order; the
+    rest is not used.
 
-    With `lengths`, examples of similar length share an update: the random order is cut into pools of 50 updates, each
-    pool is sorted by length, and the updates are shuffled again.
+    With `lengths`, examples of similar length share an update: the random order is cut into pools
+    of 50 updates, each pool is sorted by length, and the updates are shuffled again.
     """
     count = n_examples // size
     order = generator.permutation(n_examples)[: count * size]
@@ -67,6 +76,8 @@ def updates(
 def split_updates(
     updates: np.ndarray[Any, Any], accumulation: int, process: int, n_processes: int
 ) -> list[np.ndarray[Any, Any]]:
-    """The examples of each micro-batch of some updates: one process's share of each, split for accumulation."""
+    """The examples of each micro-batch of some updates: one process's share of each, split for
+    accumulation.
+    """
     shares = (indices[process::n_processes] for indices in updates)
     return [part for share in shares for part in np.array_split(share, accumulation)]

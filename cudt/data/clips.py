@@ -1,4 +1,5 @@
-"""Clips, which are video files or folders of frames: find them, and decode them into 8-bit grey frames of one size.
+"""Clips, which are video files or folders of frames: find them, and decode them into 8-bit grey
+frames of one size.
 
 Errors name the file. Damage that leaves usable frames is a note; everything else is an error.
 """
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".mpeg", ".m4v")
 FRAMES = (".tif", ".tiff", ".jpg", ".jpeg", ".png", ".bmp")
 
-#: Kinds of containers that a video can be, whatever its name. FFmpeg also reads playlists, which name other files and
-#: addresses on the network.
+#: Kinds of containers that a video can be, whatever its name. FFmpeg also reads playlists, which
+#: name other files and addresses on the network.
 _ONLY_VIDEO = {
     "format_whitelist": "avi,mov,mp4,matroska,webm,mpeg,mpegts,mpegvideo,m4v,h264,hevc,asf,flv,ogg,dv",
     "protocol_whitelist": "file",
@@ -53,13 +54,19 @@ class Clip:
 def find_clips(folder: Path, suffixes: Sequence[str] = (*VIDEOS, *FRAMES)) -> list[Clip]:
     """Every video and every folder of frames in a folder or below it, in natural order.
 
-    Hidden files (`._001.tif`, `.DS_Store`), folders of ground truth (`Test001_gt`) and other files are skipped.
+    Hidden files (`._001.tif`, `.DS_Store`), folders of ground truth (`Test001_gt`) and other files
+    are skipped.
     """
     clips = []
     folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
-    for inner in sorted((path for path in folders if not _is_clutter(path.relative_to(folder))), key=natural):
-        # A broken link is kept: it is reported as a file that cannot be read, instead of silently losing a frame.
-        files = [path for path in inner.iterdir() if not path.is_dir() and not path.name.startswith(".")]
+    for inner in sorted(
+        (path for path in folders if not _is_clutter(path.relative_to(folder))), key=natural
+    ):
+        # A broken link is kept: it is reported as a file that cannot be read, instead of silently
+        # losing a frame.
+        files = [
+            path for path in inner.iterdir() if not path.is_dir() and not path.name.startswith(".")
+        ]
         files = sorted((path for path in files if path.suffix.lower() in suffixes), key=natural)
         videos = [path for path in files if path.suffix.lower() in VIDEOS]
         clips += [Clip(_name(path.relative_to(folder)), (path,)) for path in videos]
@@ -71,11 +78,15 @@ def find_clips(folder: Path, suffixes: Sequence[str] = (*VIDEOS, *FRAMES)) -> li
 def natural(path: Path) -> tuple[list[tuple[int, int | str]], str]:
     """A sort key that puts 2.jpg before 10.jpg and gives 01.jpg and 1.jpg a fixed order."""
     parts = re.split(r"(\d+)", path.as_posix())
-    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part], path.as_posix()
+    return [
+        (0, int(part)) if part.isdecimal() else (1, part) for part in parts if part
+    ], path.as_posix()
 
 
 def _name(relative: Path) -> str:
-    """The path as valid Unicode, even if the file name is not; `.` for frames in the folder itself."""
+    """The path as valid Unicode, even if the file name is not; `.` for frames in the folder
+    itself.
+    """
     return relative.as_posix().encode("utf-8", "backslashreplace").decode()
 
 
@@ -92,7 +103,10 @@ def decode(clip: Clip, size: int, note: Note) -> Iterator[Frame]:
         sizes[f"{frame.shape[1]}×{frame.shape[0]}"] = None
         yield shrink(frame)
     if len(sizes) > 1:
-        note(f"{clip.path}: frames of {len(sizes)} sizes ({', '.join(sizes)}); all were resized to {size}×{size}")
+        note(
+            f"{clip.path}: frames of {len(sizes)} sizes ({', '.join(sizes)}); all were resized "
+            f"to {size}×{size}"
+        )
 
 
 def _to_grey(size: int) -> Callable[[Frame], Frame]:
@@ -102,7 +116,8 @@ def _to_grey(size: int) -> Callable[[Frame], Frame]:
     from torchvision.transforms.v2 import functional
 
     def shrink(frame: Frame) -> Frame:
-        # As floats, which are rounded once: torchvision rounds 8-bit frames after each of the two steps.
+        # As floats, which are rounded once: torchvision rounds 8-bit frames after each of the two
+        # steps.
         pixels = torch.from_numpy(frame).permute(2, 0, 1).float()
         grey = functional.resize(functional.rgb_to_grayscale(pixels), [size, size], antialias=True)
         return grey[0].round().clamp(0, 255).to(torch.uint8).numpy()
@@ -125,9 +140,13 @@ def _image_frame(file: Path) -> Frame:
         warnings.simplefilter("ignore")
         with Image.open(file) as image:
             if getattr(image, "n_frames", 1) > 1:
-                raise UserError(f"{file}: {image.n_frames} images in one file; save each one as a separate file")
+                raise UserError(
+                    f"{file}: {image.n_frames} images in one file; save each one as a separate file"
+                )
             if image.mode.startswith(("I", "F")):
-                raise UserError(f"{file}: not an 8-bit image (Pillow mode '{image.mode}'); convert it to 8 bits")
+                raise UserError(
+                    f"{file}: not an 8-bit image (Pillow mode '{image.mode}'); convert it to 8 bits"
+                )
             return np.array(image.convert("RGB"))
 
 
@@ -139,8 +158,11 @@ def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
     av.logging.set_level(av.logging.PANIC)
     count, announced, reason = 0, 0, "frames are missing"
     try:
-        # As an absolute path: in a relative one, the part before a colon would be taken for a protocol.
-        with av.open(str(file.absolute()), container_options=_ONLY_VIDEO, metadata_errors="replace") as container:
+        # As an absolute path: in a relative one, the part before a colon would be taken for a
+        # protocol.
+        with av.open(
+            str(file.absolute()), container_options=_ONLY_VIDEO, metadata_errors="replace"
+        ) as container:
             if not container.streams.video:
                 raise UserError(f"{file}: contains no video stream; delete it to skip it")
             stream = container.streams.video[0]
@@ -148,14 +170,22 @@ def _video_frames(file: Path, note: Note) -> Iterator[Frame]:
             for frame in _whole_frames(container.demux(stream)):
                 count += 1
                 yield frame.to_ndarray(format="rgb24")
-    except Exception as error:  # PyAV raises errors of its own and, for strange pixel formats, Python's
+    except (
+        Exception
+    ) as error:  # PyAV raises errors of its own and, for strange pixel formats, Python's
         if isinstance(error, UserError):
             raise
         announced, reason = max(announced, count + 1), reason_of(error)
     if not count:
-        raise UserError(f"{file}: cannot be decoded ({reason}); download it again, or delete it to skip this clip")
+        raise UserError(
+            f"{file}: cannot be decoded ({reason}); download it again, or delete it to skip this "
+            "clip"
+        )
     if count < announced:
-        note(f"{file}: damaged ({reason}); using {count} of {announced} frames; download it again to use all")
+        note(
+            f"{file}: damaged ({reason}); using {count} of {announced} frames; download it again "
+            "to use all"
+        )
 
 
 class _DamageError(Exception):
@@ -163,7 +193,9 @@ class _DamageError(Exception):
 
 
 def _whole_frames(packets: Iterable[Any]) -> Iterator[Any]:
-    """Frames up to the first incomplete one: the library invents its missing part, and later frames depend on it."""
+    """Frames up to the first incomplete one: the library invents its missing part, and later frames
+    depend on it.
+    """
     for packet in packets:
         if packet.is_corrupt:
             raise _DamageError("incomplete frame")

@@ -31,12 +31,21 @@ def report(what: str, findings: Iterable[Finding]) -> dict[str, int]:
     """Warn of the notable findings in a split, and return their counts for run.json."""
     notable = [finding for finding in findings if finding.share > _NOTABLE]
     if notable:
-        parts = [f"{one.name}: {one.count} of {one.total} {one.of} ({one.share:.0%})" for one in notable]
+        parts = [
+            f"{one.name}: {one.count} of {one.total} {one.of} ({one.share:.0%})" for one in notable
+        ]
         warnings.warn(f"{what} data: {'; '.join(parts)}", DataWarning, stacklevel=2)
     return {f"{what}: {one.name}": one.count for one in notable}
 
 
-def leaked(found: Sequence[Hashable], training: Iterable[Hashable], of: str = "examples") -> Finding:
+def leaked(
+    found: Sequence[Hashable], training: Iterable[Hashable], of: str = "examples"
+) -> Finding:
     """Examples that are also in the training data."""
     known = set(training)
-    return Finding(f"{of} that are also in the training data", sum(one in known for one in found), len(found), of)
+    return Finding(
+        f"{of} that are also in the training data",
+        sum(one in known for one in found),
+        len(found),
+        of,
+    )

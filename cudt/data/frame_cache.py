@@ -1,9 +1,10 @@
 """Clips are decoded once, stored on disk, and read through memory maps.
 
-Each clip has three files in `$CUDT_CACHE/frames` (default `~/.cache/cudt/frames`): its frames, a JSON file that
-describes them, and an empty lock file. The JSON file is written last: a clip without it is decoded again, so a killed
-process leaves no broken clips behind. File names are a hash of the source's paths, sizes and modification times: a file
-can be unused, but never out of date. Deleting the files is safe; the clips are decoded again when needed.
+Each clip has three files in `$CUDT_CACHE/frames` (default `~/.cache/cudt/frames`): its frames, a
+JSON file that describes them, and an empty lock file. The JSON file is written last: a clip without
+it is decoded again, so a killed process leaves no broken clips behind. File names are a hash of the
+source's paths, sizes and modification times: a file can be unused, but never out of date. Deleting
+the files is safe; the clips are decoded again when needed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _FORMAT = "1"
 
 @dataclass(frozen=True)
 class Mapped:
-    """Frames in the cache. The file is mapped only during an access, because the number of open files is limited."""
+    """Frames in the cache. The file is mapped only during an access, because the number of open
+    files is limited.
+    """
 
     path: Path
     shape: tuple[int, ...]
@@ -76,11 +79,17 @@ def key(clip: Clip, size: int) -> str:
     """A hash of everything the frames depend on, without reading the source."""
     # The folder is resolved once: resolving every frame would take longer than all the rest.
     folder = clip.files[0].parent.resolve()
-    digest = hashlib.blake2b(f"{_FORMAT} {size} {folder}".encode("utf-8", "surrogateescape"), digest_size=16)
+    digest = hashlib.blake2b(
+        f"{_FORMAT} {size} {folder}".encode("utf-8", "surrogateescape"), digest_size=16
+    )
     for file in clip.files:
         with reading(file, "cannot be read", "download it again, or delete it to skip it"):
             facts = file.stat()
-        digest.update(f"\0{file.name}\0{facts.st_size}\0{facts.st_mtime_ns}".encode("utf-8", "surrogateescape"))
+        digest.update(
+            f"\0{file.name}\0{facts.st_size}\0{facts.st_mtime_ns}".encode(
+                "utf-8", "surrogateescape"
+            )
+        )
     return digest.hexdigest()
 
 

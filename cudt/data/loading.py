@@ -1,7 +1,9 @@
-"""Loads batches onto a device: the next one is collated and copied while the device computes on this one.
+"""Loads batches onto a device: the next one is collated and copied while the device computes on
+this one.
 
-On the CPU all of it happens in this process when a batch is asked for. On an accelerator, torch's DataLoader collates
-in worker processes and pins the memory of batches, so that copying does not hold up the CPU.
+On the CPU all of it happens in this process when a batch is asked for. On an accelerator, torch's
+DataLoader collates in worker processes and pins the memory of batches, so that copying does not
+hold up the CPU.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ class Loader:
     """Batches of a task's examples on a device; its worker processes live as long as it does."""
 
     def __init__(
-        self, task: Collates, examples: Sequence[Any], device: torch.device, workers: Workers = "auto"
+        self,
+        task: Collates,
+        examples: Sequence[Any],
+        device: torch.device,
+        workers: Workers = "auto",
     ) -> None:
         count = n_workers(workers, device)
         self._device = device
@@ -61,7 +67,8 @@ class Loader:
             multiprocessing_context="fork" if count else None,
             worker_init_fn=_begin_worker,
             pin_memory=can_pin(device),
-            # Without a generator of its own it would draw from torch's global one, which dropout uses.
+            # Without a generator of its own it would draw from torch's global one, which dropout
+            # uses.
             generator=torch.Generator(),
         )
 
@@ -87,40 +94,51 @@ def batches(
     workers: Workers = "auto",
     share: Share = ALL,
 ) -> Iterator[Batch]:
-    """All examples once, longest first: little padding, and a batch too large for memory fails at once.
+    """All examples once, longest first: little padding, and a batch too large for memory fails at
+    once.
 
     With `share`, only those of one process.
     """
     # Sorting is stable in reverse, too: examples of equal length keep their order.
-    order = sorted(range(len(examples)), key=lambda index: task.length(examples[index]), reverse=True)
+    order = sorted(
+        range(len(examples)), key=lambda index: task.length(examples[index]), reverse=True
+    )
     groups = shared([order[start : start + size] for start in range(0, len(order), size)], share)
     # Starting processes takes longer than collating one batch.
-    loader = Loader(task, examples, device, min(n_workers(workers, device), max(0, len(groups) - 1)))
+    loader = Loader(
+        task, examples, device, min(n_workers(workers, device), max(0, len(groups) - 1))
+    )
     return loader.load(groups)
 
 
 def shared(items: Sequence[Item], share: Share) -> list[Item]:
     """Items i, i + n, i + 2n, … for the share (i, n).
 
-    Each of the n processes gets as many, because processes that share their weights compute together: where none is
-    left, it is the last item again.
+    Each of the n processes gets as many, because processes that share their weights compute
+    together: where none is left, it is the last item again.
     """
     first, step = share
     return [*items, *[*items[-1:]] * (-len(items) % step)][first::step]
 
 
-def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device) -> Iterator[Made]:
-    """`prepare(item)` of each item, in order; for an accelerator, by six threads that are six items ahead.
+def ahead(
+    items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device
+) -> Iterator[Made]:
+    """`prepare(item)` of each item, in order; for an accelerator, by six threads that are six items
+    ahead.
 
-    torch's random numbers are drawn without holding Python's lock, so the threads do not hold up this one. The items
-    are made by this thread: they may need the model, which others must not run at the same time.
+    torch's random numbers are drawn without holding Python's lock, so the threads do not hold up
+    this one. The items are made by this thread: they may need the model, which others must not run
+    at the same time.
     """
     if device.type == "cpu":
         yield from map(prepare, items)
         return
     remaining = iter(items)
     with ThreadPoolExecutor(AHEAD, "ahead") as threads:
-        waiting = deque(threads.submit(prepare, item) for item in itertools.islice(remaining, AHEAD))
+        waiting = deque(
+            threads.submit(prepare, item) for item in itertools.islice(remaining, AHEAD)
+        )
         while waiting:
             waiting.extend(threads.submit(prepare, item) for item in itertools.islice(remaining, 1))
             yield waiting.popleft().result()
@@ -129,7 +147,9 @@ def ahead(items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.
 def _collated_or_error(
     task: Collates, examples: Sequence[Any], indices: Sequence[int]
 ) -> Batch | UserError | OSError | MemoryError:
-    """A batch; expected errors as a value, because torch raises a worker's error with its traceback as the text."""
+    """A batch; expected errors as a value, because torch raises a worker's error with its traceback
+    as the text.
+    """
     try:
         return collated(task, [examples[index] for index in indices])
     except (UserError, OSError, MemoryError) as error:
@@ -169,10 +189,13 @@ def _own_temporary_folder() -> None:
 
 
 def _outlive_a_stop() -> None:
-    """Let a worker go on after a stop signal that reached all processes: the main one finishes its update with it."""
+    """Let a worker go on after a stop signal that reached all processes: the main one finishes its
+    update with it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):
-        # Not ignored: the main process ends its workers by SIGTERM, and would wait for them for ever.
+        # Not ignored: the main process ends its workers by SIGTERM, and would wait for them for
+        # ever.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         threading.Thread(target=_end_with_the_parent, daemon=True).start()
 

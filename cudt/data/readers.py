@@ -1,9 +1,9 @@
 """Read columns of csv, tsv, json, jsonl and parquet files, as the files have them.
 
-`datasets` reads these formats too, but not unchanged: texts of JSON that are dates become dates, a number among the
-labels changes all others, and the cells of a csv row that is too long move by one column, so that the label becomes
-the text. It also stores a copy of every file. So pyarrow reads csv (each cell as text: "NA" and "01" are words) and
-parquet, and Python's own reader JSON.
+`datasets` reads these formats too, but not unchanged: texts of JSON that are dates become dates, a
+number among the labels changes all others, and the cells of a csv row that is too long move by one
+column, so that the label becomes the text. It also stores a copy of every file. So pyarrow reads
+csv (each cell as text: "NA" and "01" are words) and parquet, and Python's own reader JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def _read_separated(separator: str, file: Path, wanted: Sequence[str]) -> Table:
     found = [name for name in wanted if name in names]
     # No columns would mean all of them, and the first one counts the rows.
     columns = found or names[:1]
-    texts = csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.string()))
+    texts = csv.ConvertOptions(
+        include_columns=columns, column_types=dict.fromkeys(columns, pa.string())
+    )
     table = csv.read_csv(file, blocks, cells, texts)
     return Table(names, {name: table[name].to_pylist() for name in found}, table.num_rows)
 
@@ -57,7 +59,9 @@ def _read_parquet(file: Path, wanted: Sequence[str]) -> Table:
         names = opened.schema_arrow.names
         found = [name for name in wanted if name in names]
         table = opened.read(columns=found)
-        return Table(names, {name: table[name].to_pylist() for name in found}, opened.metadata.num_rows)
+        return Table(
+            names, {name: table[name].to_pylist() for name in found}, opened.metadata.num_rows
+        )
 
 
 def _read_json(file: Path, wanted: Sequence[str]) -> Table:
@@ -70,7 +74,11 @@ def _read_json(file: Path, wanted: Sequence[str]) -> Table:
 def _read_jsonl(file: Path, wanted: Sequence[str]) -> Table:
     # Other ends of lines than a line feed can be part of a text.
     with file.open(encoding="utf-8-sig", newline="\n") as lines:
-        rows = [_json(line, f"{file}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+        rows = [
+            _json(line, f"{file}, line {number}")
+            for number, line in enumerate(lines, 1)
+            if line.strip()
+        ]
     return _table_of_objects(file, rows, wanted)
 
 
@@ -90,7 +98,11 @@ def _table_of_objects(file: Path, rows: Sequence[Any], wanted: Sequence[str]) ->
         names |= dict.fromkeys(row)
     if not rows:
         raise UserError(f"{file}: the file is empty")
-    return Table([*names], {name: [row.get(name) for row in rows] for name in wanted if name in names}, len(rows))
+    return Table(
+        [*names],
+        {name: [row.get(name) for row in rows] for name in wanted if name in names},
+        len(rows),
+    )
 
 
 READERS: dict[str, Callable[[Path, Sequence[str]], Table]] = {

@@ -1,4 +1,6 @@
-"""Texts and labels of a split, from files or from a dataset of the hub. Errors name the file and row."""
+"""Texts and labels of a split, from files or from a dataset of the hub. Errors name the file and
+row.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class Records:
     sources: list[tuple[str, int]]
     """The files in order, each with its number of rows."""
     commit: str | None = None
-    """The commit of the hub's dataset that they come from; None for files, and where it is not known."""
+    """The commit of the hub's dataset that they come from; None for files, and where it is not
+    known."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -76,10 +79,11 @@ class HubSet:
         return replace(self, revision=revision)
 
     def read(self, split: str, columns: Columns, data_root: Path | None) -> Records:
-        """A split: from `<root>/<name>/<subset>/<split>-*.parquet` if it exists, else from the hub's cache or the hub.
+        """A split: from `<root>/<name>/<subset>/<split>-*.parquet` if it exists, else from the
+        hub's cache or the hub.
 
-        `<root>/<owner>/<name>/` is preferred to `<root>/<name>/`, because several owners may use one name. With a
-        revision, files are refused: they have no versions.
+        `<root>/<owner>/<name>/` is preferred to `<root>/<name>/`, because several owners may use
+        one name. With a revision, files are refused: they have no versions.
         """
         root = data_root or DEFAULT_ROOT
         if files := self._files(split, root):
@@ -93,12 +97,16 @@ class HubSet:
         """Refuse a revision if the data are read from this machine."""
         if self.revision is not None:
             raise UserError(
-                f"task.revision = '{self.revision}': dataset '{self.repository}' is read from {source}, which has no "
-                "versions; remove task.revision, or move the files away to read that version from the hub or its cache"
+                f"task.revision = '{self.revision}': dataset '{self.repository}' is read from "
+                f"{source}, which has no "
+                "versions; remove task.revision, or move the files away to read that version "
+                "from the hub or its cache"
             )
 
     def status(self, splits: Sequence[str], data_root: Path | None) -> DatasetStatus:
-        """Which of the splits are below the data root; neither the hub nor its cache is searched."""
+        """Which of the splits are below the data root; neither the hub nor its cache is
+        searched.
+        """
         root = data_root or DEFAULT_ROOT
         parts: dict[str, str] = {}
         problem = ""
@@ -110,9 +118,7 @@ class HubSet:
             if files:
                 parts[split] = f"{len(files)} file{'' if len(files) == 1 else 's'}"
         if len(parts) < len(splits) and not problem:
-            problem = (
-                f"{self._how_to_get(self._base(root))}; without it, cudt reads the hub's cache or downloads when needed"
-            )
+            problem = f"{self._how_to_get(self._base(root))}; without it, cudt reads the hub's cache or downloads when needed"
         name = f"{self.repository} {self.subset or ''}".strip()
         return DatasetStatus(name, self._base(root) / (self.subset or ""), parts, problem)
 
@@ -139,8 +145,13 @@ class HubSet:
         advice = "check its name"
         if not reachable:
             advice = f"the hub cannot be reached; with network access, run {self._how_to_get(base)}"
-        with reading(f"dataset '{self.repository}', split {split}", "cannot be read", advice), _offline(not reachable):
-            loaded = datasets.load_dataset(self.repository, self.subset, split=split, revision=self.revision)
+        with (
+            reading(f"dataset '{self.repository}', split {split}", "cannot be read", advice),
+            _offline(not reachable),
+        ):
+            loaded = datasets.load_dataset(
+                self.repository, self.subset, split=split, revision=self.revision
+            )
         commit = _commit_of(loaded)
         self._check_version(commit, reachable)
         cells = {name: loaded[name][:] for name in columns.needed if name in loaded.column_names}
@@ -148,13 +159,16 @@ class HubSet:
         return replace(_pick(table, f"{self.repository} {split}", columns), commit=commit)
 
     def _check_version(self, commit: str | None, reachable: bool) -> None:
-        """Refuse another version than the recipe's: without the hub, `datasets` reads whichever is in its cache."""
+        """Refuse another version than the recipe's: without the hub, `datasets` reads whichever is
+        in its cache.
+        """
         if self.revision is None:
             return
         asked = self.revision if is_commit(self.revision) else self._cached_commit()
         if commit != asked and not (reachable and asked is None):
             raise UserError(
-                f"dataset '{self.repository}': revision '{self.revision}' is not in the cache, and the hub cannot be "
+                f"dataset '{self.repository}': revision '{self.revision}' is not in the cache, "
+                "and the hub cannot be "
                 "reached; run the command once with network access, or change task.revision"
             )
 
@@ -163,7 +177,9 @@ class HubSet:
         from huggingface_hub import try_to_load_from_cache
 
         # `datasets` reads the card first, to find the commit.
-        card = try_to_load_from_cache(self.repository, "README.md", revision=self.revision, repo_type="dataset")
+        card = try_to_load_from_cache(
+            self.repository, "README.md", revision=self.revision, repo_type="dataset"
+        )
         return Path(card).parent.name if isinstance(card, str) else None
 
 
@@ -188,7 +204,9 @@ def _offline(offline: bool) -> Iterator[None]:
 
 
 def find_files(pattern: str, data_root: Path | None) -> list[Path]:
-    """The files that a recipe names, below the data root or the current folder; `*` matches several."""
+    """The files that a recipe names, below the data root or the current folder; `*` matches
+    several.
+    """
     root = data_root or DEFAULT_ROOT
     pattern = str(Path(pattern).expanduser()) if pattern.startswith("~") else pattern
     for folder in (root, Path()):
@@ -225,7 +243,8 @@ def _check_complete(files: Sequence[Path]) -> None:
     numbered = re.search(r"-of-(\d+)\.parquet$", files[0].name)
     if numbered and int(numbered[1]) != len(files):
         raise UserError(
-            f"{files[0].parent}: {len(files)} of {int(numbered[1])} files like {files[0].name}; download the rest"
+            f"{files[0].parent}: {len(files)} of {int(numbered[1])} files like {files[0].name}; "
+            "download the rest"
         )
 
 
@@ -236,7 +255,10 @@ def _pick(table: Table, source: str, columns: Columns) -> Records:
             raise UserError(f"{source}: several columns are called '{name}'; rename all but one")
         if name not in table.cells and name not in columns.optional:
             hint = did_you_mean(name, table.names) or ";"
-            raise UserError(f"{source}: no column '{name}'{hint} its columns: {', '.join(table.names[:_LISTED])}")
+            raise UserError(
+                f"{source}: no column '{name}'{hint} its columns: "
+                f"{', '.join(table.names[:_LISTED])}"
+            )
     texts = [
         [_text(value, name, source, row, columns) for row, value in enumerate(table.cells[name], 1)]
         if name in table.cells
@@ -245,7 +267,10 @@ def _pick(table: Table, source: str, columns: Columns) -> Records:
     ]
     labels: list[Label] = []
     if columns.label is not None:
-        labels = [_label(value, columns.label, source, row) for row, value in enumerate(table.cells[columns.label], 1)]
+        labels = [
+            _label(value, columns.label, source, row)
+            for row, value in enumerate(table.cells[columns.label], 1)
+        ]
     return Records(list(zip(*texts, strict=True)), labels, [(source, table.n_rows)])
 
 
@@ -255,13 +280,19 @@ def _text(value: Any, name: str, source: str, row: int, columns: Columns) -> str
     is_missing = value is None or value != value  # NaN
     if is_missing and name in columns.optional:
         return ""
-    raise UserError(f"{source}, row {row}: column '{name}': expected text, got {reprlib.repr(value)}")
+    raise UserError(
+        f"{source}, row {row}: column '{name}': expected text, got {reprlib.repr(value)}"
+    )
 
 
 def _label(value: Any, name: str, source: str, row: int) -> Label:
-    """A label as a word or an integer; text that is an integer becomes one, since csv files have text only."""
+    """A label as a word or an integer; text that is an integer becomes one, since csv files have
+    text only.
+    """
     if isinstance(value, str) and (word := value.strip()):
-        is_integer = re.fullmatch(r"0|-?[1-9][0-9]{0,18}", word) is not None and abs(int(word)) < 2**63
+        is_integer = (
+            re.fullmatch(r"0|-?[1-9][0-9]{0,18}", word) is not None and abs(int(word)) < 2**63
+        )
         return int(word) if is_integer else word
     try:
         number = int(value)
@@ -271,5 +302,6 @@ def _label(value: Any, name: str, source: str, row: int) -> Label:
     except (TypeError, ValueError, OverflowError):
         pass
     raise UserError(
-        f"{source}, row {row}: column '{name}': expected a word or an integer as label, got {reprlib.repr(value)}"
+        f"{source}, row {row}: column '{name}': expected a word or an integer as label, got "
+        f"{reprlib.repr(value)}"
     )

@@ -14,7 +14,9 @@ _SHOWN = 200
 
 @contextmanager
 def reading(source: Path | str, problem: str, advice: str) -> Iterator[None]:
-    """Turn any error of the block into a UserError about its source: libraries raise many kinds for damaged input."""
+    """Turn any error of the block into a UserError about its source: libraries raise many kinds for
+    damaged input.
+    """
     try:
         yield
     except UserError:
@@ -28,4 +30,6 @@ def reason_of(error: BaseException) -> str:
     text = " ".join(str(getattr(error, "strerror", None) or error).split())
     # Its end often says what to do.
     half = _SHOWN // 2
-    return (text if len(text) <= _SHOWN else f"{text[:half]} … {text[-half:]}") or type(error).__name__
+    return (text if len(text) <= _SHOWN else f"{text[:half]} … {text[-half:]}") or type(
+        error
+    ).__name__

@@ -14,7 +14,9 @@ Value = TypeVar("Value")
 
 
 class OnDemand(Mapping[Split, Value], Generic[Value]):
-    """A value for each split, made on first use: a run that is never tested never reads the test data."""
+    """A value for each split, made on first use: a run that is never tested never reads the test
+    data.
+    """
 
     def __init__(self, splits: Iterable[Split], make: Callable[[Split], Value]) -> None:
         self._splits = tuple(splits)

@@ -1,4 +1,6 @@
-"""How far descent carries over: the constraints on test data at each noise level, and what the theory makes of them."""
+"""How far descent carries over: the constraints on test data at each noise level, and what the
+theory makes of them.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ SEEN_LOSSES: dict[Split, str] = {"train": "train_loss", "validation": "validatio
 KEPT = ("met", "borderline")
 
 
-def constraint_rows(run: Run, kind: str, measured: Iterable[tuple[float, MeasuredExamples]]) -> pd.DataFrame:
-    """The verdict on each layer's constraint at each level; no rows for runs without recorded rates."""
+def constraint_rows(
+    run: Run, kind: str, measured: Iterable[tuple[float, MeasuredExamples]]
+) -> pd.DataFrame:
+    """The verdict on each layer's constraint at each level; no rows for runs without recorded
+    rates.
+    """
     info = run.finished_info()
     rows = []
     for gamma, level in measured if info.rates else ():
@@ -34,7 +40,9 @@ def constraint_rows(run: Run, kind: str, measured: Iterable[tuple[float, Measure
     return pd.DataFrame(rows, columns=TABLES["constraints"])
 
 
-def _judged(run: Run, info: FinishedInfo, measured: MeasuredExamples) -> list[feasibility.LayerVerdict]:
+def _judged(
+    run: Run, info: FinishedInfo, measured: MeasuredExamples
+) -> list[feasibility.LayerVerdict]:
     """The verdicts with the slack that the run was given; only "relaxed" depends on it."""
     form, rates = run.recipe.settings.descent.form, info.rates or []
     # The slack of weights that are not the run's own is not recorded.
@@ -48,7 +56,8 @@ def _judged(run: Run, info: FinishedInfo, measured: MeasuredExamples) -> list[fe
 
 
 def has_promise(run: Run) -> bool:
-    """Whether the theory promises anything: training asked for the constraints and kept them, on validation data.
+    """Whether the theory promises anything: training asked for the constraints and kept them, on
+    validation data.
 
     Weights that are not the run's own have verdicts only on test data, at the level of training.
     """
@@ -62,26 +71,39 @@ def has_promise(run: Run) -> bool:
 
 
 def spaced(n: int, count: int) -> list[int]:
-    """At most `count` of the indices 0 … n − 1, evenly spaced: data may be sorted, by label for example."""
+    """At most `count` of the indices 0 … n − 1, evenly spaced: data may be sorted, by label for
+    example.
+    """
     return [int(index) for index in np.linspace(0, n - 1, min(n, count)).round()]
 
 
 def seen_losses(run: Run) -> dict[Split, list[float]]:
-    """f_1 … f_L on training and on validation data, as descent.csv has them; empty if they were not measured yet."""
+    """f_1 … f_L on training and on validation data, as descent.csv has them; empty if they were not
+    measured yet.
+    """
     table = run.read_table("descent")
-    named = {split: table[table["name"] == name].sort_values("layer") for split, name in SEEN_LOSSES.items()}
+    named = {
+        split: table[table["name"] == name].sort_values("layer")
+        for split, name in SEEN_LOSSES.items()
+    }
     found = {split: rows["value"].tolist() for split, rows in named.items()}
     return found if all(found.values()) else {}
 
 
 def summary_rows(run: Run, seen: dict[Split, list[float]]) -> pd.DataFrame:
-    """descent.csv: every level of constraints.csv in numbers, given the layer losses on training and validation data.
+    """descent.csv: every level of constraints.csv in numbers, given the layer losses on training
+    and validation data.
 
     Layer 0 is the whole model. The shift is measured from the noise that the run was trained with.
     """
-    info, noise, table = run.finished_info(), run.recipe.settings.noise, run.read_table("constraints")
+    info, noise, table = (
+        run.finished_info(),
+        run.recipe.settings.noise,
+        run.read_table("constraints"),
+    )
     by_level = {
-        (str(kind), float(str(gamma))): rows for (kind, gamma), rows in table.groupby(["perturbation", "gamma"])
+        (str(kind), float(str(gamma))): rows
+        for (kind, gamma), rows in table.groupby(["perturbation", "gamma"])
     }
     trained = by_level[noise.kind, noise.gamma_train]["loss"].tolist()
     rows = [
@@ -100,7 +122,9 @@ def summary_rows(run: Run, seen: dict[Split, list[float]]) -> pd.DataFrame:
 
 
 def _measured(rows: pd.DataFrame) -> dict[str, float]:
-    """How many constraints are kept at one level, and max_l g_l, which the theory says is at most ζ + C·τ."""
+    """How many constraints are kept at one level, and max_l g_l, which the theory says is at most ζ
+    + C·τ.
+    """
     is_kept = rows["verdict"].isin(KEPT)
     share = {"kept": float(is_kept.sum()), "kept_share": float(is_kept.mean())}
     return {**share, "largest_violation": float(rows["violation"].max())}

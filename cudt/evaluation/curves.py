@@ -9,7 +9,9 @@ import pandas as pd
 
 
 def area_under_curve(gammas: Sequence[float], values: Sequence[float]) -> float:
-    """∫ metric dγ by the trapezoid rule; NaN for a single level. Only areas over the same range can be compared."""
+    """∫ metric dγ by the trapezoid rule; NaN for a single level. Only areas over the same range can
+    be compared.
+    """
     if len(gammas) < 2:
         return float("nan")
     return float(np.trapezoid(np.asarray(values, dtype=float), np.asarray(gammas, dtype=float)))
@@ -21,7 +23,9 @@ def metric_and_ends(metric: str) -> list[str]:
 
 
 def input_metric(metric: str) -> str:
-    """The name in ood.csv of a metric of the noisy input itself, for tasks where it is an answer."""
+    """The name in ood.csv of a metric of the noisy input itself, for tasks where it is an
+    answer.
+    """
     return f"input_{metric}"
 
 

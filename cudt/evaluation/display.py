@@ -33,7 +33,11 @@ def curve_table(run: Run) -> Table:
         for gamma, row in values.iterrows():
             level = float(str(gamma))
             where = distribution(str(kind), level, info.gamma_train)
-            interval = "" if row[ends].isna().any() else " to ".join(short_number(row[end]) for end in ends)
+            interval = (
+                ""
+                if row[ends].isna().any()
+                else " to ".join(short_number(row[end]) for end in ends)
+            )
             numbers = (
                 short_number(row[metric]),
                 interval,
@@ -43,11 +47,17 @@ def curve_table(run: Run) -> Table:
             table.add_row(str(kind), f"{symbol} = {level:g}", where, *numbers)
         if len(values) > 1:
             means = (f"{values[name].mean():.2f}" if name == noisy else "" for name in further)
-            table.add_row(str(kind), *_over_levels(values[metric], symbol, info.metric.higher_is_better), *means)
+            table.add_row(
+                str(kind),
+                *_over_levels(values[metric], symbol, info.metric.higher_is_better),
+                *means,
+            )
     return table
 
 
-def _over_levels(curve: pd.Series[float], symbol: str, higher_is_better: bool) -> tuple[str, str, str, str]:
+def _over_levels(
+    curve: pd.Series[float], symbol: str, higher_is_better: bool
+) -> tuple[str, str, str, str]:
     """One number for a curve, as in the paper: the area under an accuracy, the mean of an error."""
     levels = curve.index.tolist()
     if not higher_is_better:
@@ -57,7 +67,9 @@ def _over_levels(curve: pd.Series[float], symbol: str, higher_is_better: bool) -
 
 
 def ratio_table(run: Run) -> Table:
-    """The ratios f_l / f_{l−1} of single examples at each level, over all layers; no rows for a model of one layer."""
+    """The ratios f_l / f_{l−1} of single examples at each level, over all layers; no rows for a
+    model of one layer.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("noise", "level", "mean f_l / f_l−1", "median", "steps that lower the loss"):
         table.add_column(column, justify="left" if column == "noise" else "right")
@@ -66,38 +78,66 @@ def ratio_table(run: Run) -> Table:
     for keys, rows in over_layers.groupby(["perturbation", "gamma"]):
         kind, gamma = keys
         values = dict(zip(rows["name"], rows["value"], strict=True))
-        numbers = (f"{values['mean']:.3f}", f"{values['median']:.3f}", f"{values['decreasing']:.1%}")
+        numbers = (
+            f"{values['mean']:.3f}",
+            f"{values['median']:.3f}",
+            f"{values['decreasing']:.1%}",
+        )
         table.add_row(str(kind), f"{scale_of(kind).symbol} = {gamma:g}", *numbers)
     return table
 
 
 def descent_table(run: Run) -> Table:
-    """Constraints kept, the best layer, and the theory's bound at each level; no rows without descent.csv."""
+    """Constraints kept, the best layer, and the theory's bound at each level; no rows without
+    descent.csv.
+    """
     has_bound = carry_over.has_promise(run)
-    promised = "the theory's bound on it" if has_bound else "no promise, as training does not keep the constraints"
+    promised = (
+        "the theory's bound on it"
+        if has_bound
+        else "no promise, as training does not keep the constraints"
+    )
     meaning = f"min f_k: the lowest layer loss. bound: {promised}. f_L − min f_k: what reading the last layer costs"
-    table = Table(box=None, padding=(0, 2, 0, 0), caption=meaning, caption_justify="left", caption_style="")
-    columns = ("noise", "level", "constraints kept", "best layer", "min f_k", "bound", "f_L − min f_k")
+    table = Table(
+        box=None, padding=(0, 2, 0, 0), caption=meaning, caption_justify="left", caption_style=""
+    )
+    columns = (
+        "noise",
+        "level",
+        "constraints kept",
+        "best layer",
+        "min f_k",
+        "bound",
+        "f_L − min f_k",
+    )
     for column in columns:
         table.add_column(column, justify="left" if column == "noise" else "right")
     info, summary = run.finished_info(), run.read_table("descent")
-    values = summary[summary["layer"] == 0].pivot(index=["perturbation", "gamma"], columns="name", values="value")
+    values = summary[summary["layer"] == 0].pivot(
+        index=["perturbation", "gamma"], columns="name", values="value"
+    )
     for (kind, gamma), row in values.iterrows():
         level = f"{scale_of(kind).symbol} = {gamma:g}"
         bound = short_number(row["bound_at_depth"]) if has_bound else "–"
         numbers = (short_number(row["best_loss"]), bound, short_number(row["gap"]))
-        table.add_row(kind, level, f"{row['kept']:.0f} of {info.layers}", f"{row['best_layer']:.0f}", *numbers)
+        table.add_row(
+            kind, level, f"{row['kept']:.0f} of {info.layers}", f"{row['best_layer']:.0f}", *numbers
+        )
     return table
 
 
 def exit_table(run: Run) -> Table:
-    """Accuracy, mean depth and share of FLOPs under each chosen exit rule at each level; no rows without exits.csv."""
+    """Accuracy, mean depth and share of FLOPs under each chosen exit rule at each level; no rows
+    without exits.csv.
+    """
     title = f"early exit: accuracy, mean number of layers (of {run.finished_info().layers}), share of the FLOPs"
     table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left")
     found = run.read_table("exits")
     found = found[(found["split"] == "test") & (found["chosen"] == 1)]
     rules = found.drop_duplicates("rule").set_index("rule")["threshold"]
-    headers = [str(ExitRule(name, rules[name])).replace(" ", "\n", 1) for name in RULES if name in rules]
+    headers = [
+        str(ExitRule(name, rules[name])).replace(" ", "\n", 1) for name in RULES if name in rules
+    ]
     for column in ("noise", "level", "no exit", *headers):
         table.add_column(column, justify="left" if column == "noise" else "right", no_wrap=True)
     for (kind, gamma), rows in found.groupby(["perturbation", "gamma"]):
@@ -106,5 +146,10 @@ def exit_table(run: Run) -> Table:
             f"{row['accuracy']:.4f} {row['mean_depth']:.2f} {row['flops'] / row['full_flops']:3.0%}"
             for row in (means.loc[name] for name in RULES if name in rules)
         ]
-        table.add_row(kind, f"{scale_of(kind).symbol} = {gamma:g}", f"{means['full_accuracy'].iloc[0]:.4f}", *cells)
+        table.add_row(
+            kind,
+            f"{scale_of(kind).symbol} = {gamma:g}",
+            f"{means['full_accuracy'].iloc[0]:.4f}",
+            *cells,
+        )
     return table

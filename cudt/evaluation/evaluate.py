@@ -1,4 +1,6 @@
-"""Out-of-distribution evaluation: a trained run on test inputs perturbed at each level of a grid."""
+"""Out-of-distribution evaluation: a trained run on test inputs perturbed at each level of a
+grid.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from cudt.evaluation import carry_over, exits, notes, parts
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.passes import Measuring, loading
 from cudt.evaluation.stored import ExampleFile, StoredMeasurement
-from cudt.evaluation.tables import example_rows, layer_metric_rows, layer_rows, ood_rows, ratio_tables
+from cudt.evaluation.tables import (
+    example_rows,
+    layer_metric_rows,
+    layer_rows,
+    ood_rows,
+    ratio_tables,
+)
 from cudt.evaluation.team import led_by_main, results
 from cudt.method.measurement import Measurement
 from cudt.models.layer_losses import LayerwiseLosses
@@ -35,7 +43,9 @@ BySeed = Mapping[int, Sequence[StoredMeasurement]]
 
 
 def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False) -> None:
-    """Refuse a run that is not finished or damaged, or whose task lacks texts, pictures or classes that are needed."""
+    """Refuse a run that is not finished or damaged, or whose task lacks texts, pictures or classes
+    that are needed.
+    """
     info = run.finished_info()
     task = run.recipe.settings.task.name
     for kind in grid.kinds(run.recipe.settings.evaluation):
@@ -45,7 +55,10 @@ def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False)
                 "use another --perturbation or change evaluation.perturbations"
             )
     if n_samples and not info.has_pictures:
-        raise UserError(f"pictures need a video task, but '{run.path}' has task {task}; leave out --save-samples")
+        raise UserError(
+            f"pictures need a video task, but '{run.path}' has task {task}; leave out "
+            "--save-samples"
+        )
     if with_exits:
         exits.check(run)
     notes.check_tables(run, with_exits=with_exits)
@@ -62,10 +75,12 @@ def evaluate_ood(
     with_exits: bool = False,
     measured: Path | None = None,
 ) -> None:
-    """Write the tables of test results, and save pictures of `n_samples` test examples. `check` the run first.
+    """Write the tables of test results, and save pictures of `n_samples` test examples. `check` the
+    run first.
 
-    Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind of noise are.
-    `with_exits` also evaluates early exits. `measured` is a folder in which `measure_parts` has stored some levels.
+    Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind
+    of noise are. `with_exits` also evaluates early exits. `measured` is a folder in which
+    `measure_parts` has stored some levels.
     """
     notes.check_tables(run, with_exits=with_exits)
     layerwise = _load(run, device, data_root)
@@ -82,7 +97,9 @@ def evaluate_ood(
             exits.evaluate_exits(run, layerwise, grid, track)
 
 
-def evaluate_exits(run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track) -> None:
+def evaluate_exits(
+    run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track
+) -> None:
     """Write exits.csv alone, for a run whose other tables are complete. `check` the run first."""
     layerwise = _load(run, device, data_root)
     check_same_test(run, layerwise.task.fingerprint(["test"]))
@@ -90,7 +107,9 @@ def evaluate_exits(run: Run, grid: Grid, device: DeviceName, data_root: Path | N
 
 
 def parts_of(run: Run, grid: Grid) -> list[Part]:
-    """Everything that an evaluation measures on test data: each level of each kind of noise, for each noise seed."""
+    """Everything that an evaluation measures on test data: each level of each kind of noise, for
+    each noise seed.
+    """
     settings = run.recipe.settings.evaluation
     return [
         Part(kind, level, seed)
@@ -101,7 +120,12 @@ def parts_of(run: Run, grid: Grid) -> list[Part]:
 
 
 def measure_parts(
-    run: Run, wanted: Sequence[Part], device: DeviceName, data_root: Path | None, track: Track, folder: Path
+    run: Run,
+    wanted: Sequence[Part],
+    device: DeviceName,
+    data_root: Path | None,
+    track: Track,
+    folder: Path,
 ) -> None:
     """Measure some of `parts_of` a run and store them in a folder, for `evaluate_ood` to read."""
     layerwise = _load(run, device, data_root)
@@ -114,9 +138,13 @@ def measure_parts(
 
 
 def _levels(run: Run, grid: Grid, kind: str) -> list[float]:
-    """The levels asked for, and that of training, where the constraints apply; the curve keeps its grid."""
+    """The levels asked for, and that of training, where the constraints apply; the curve keeps its
+    grid.
+    """
     settings = run.recipe.settings
-    return sorted({*grid.levels(kind, settings.evaluation), training_level(kind, settings.noise.gamma_train)})
+    return sorted(
+        {*grid.levels(kind, settings.evaluation), training_level(kind, settings.noise.gamma_train)}
+    )
 
 
 def _evaluate_kind(
@@ -131,15 +159,22 @@ def _evaluate_kind(
 ) -> None:
     """Evaluate under one kind of noise and write its rows."""
     settings = run.recipe.settings.evaluation
-    asked, seeds, levels = grid.levels(kind, settings), grid.seeds(settings), _levels(run, grid, kind)
+    asked, seeds, levels = (
+        grid.levels(kind, settings),
+        grid.seeds(settings),
+        _levels(run, grid, kind),
+    )
     replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
     with ExampleFile(run.results) as file:
-        by_seed = {seed: _test(run, layerwise, file, kind, seed, levels, track, measured) for seed in seeds}
+        by_seed = {
+            seed: _test(run, layerwise, file, kind, seed, levels, track, measured) for seed in seeds
+        }
         tables = _rows(layerwise.task, kind, asked, levels, by_seed)
         tables["constraints"] = _constraints(run, layerwise.task, kind, levels, by_seed)
         note = notes.note_after(run, kind, asked, seeds, n_samples)
         notes.begin(run, kind, test_data)
-        # Before ood.csv: if this process ends here, the next evaluation decides by ood.csv what to replace.
+        # Before ood.csv: if this process ends here, the next evaluation decides by ood.csv what to
+        # replace.
         run.merge_examples(_scores(kind, asked, levels, by_seed), replaced)
     for name, rows in tables.items():
         if not rows.empty:
@@ -156,7 +191,9 @@ def _rows(
     task: Task, kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed
 ) -> dict[str, pd.DataFrame]:
     """The rows of each table; curves only at the levels asked for."""
-    curve = pd.concat([ood_rows(task, kind, seed, measured, levels) for seed, measured in by_seed.items()])
+    curve = pd.concat(
+        [ood_rows(task, kind, seed, measured, levels) for seed, measured in by_seed.items()]
+    )
     over_seeds = _over_seeds(levels, by_seed)
     return {
         "ood": curve[curve["gamma"].isin(asked)],
@@ -166,7 +203,9 @@ def _rows(
     }
 
 
-def _scores(kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed) -> dict[Part, Pieces]:
+def _scores(
+    kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed
+) -> dict[Part, Pieces]:
     """The scores of single examples at the levels asked for."""
     return {
         Part(kind, gamma, seed): partial(example_rows, one)
@@ -178,11 +217,18 @@ def _scores(kind: str, asked: Sequence[float], levels: Sequence[float], by_seed:
 
 def _over_seeds(levels: Sequence[float], by_seed: BySeed) -> dict[float, StoredMeasurement]:
     """The examples of all noise seeds at each level."""
-    return {gamma: StoredMeasurement.joined(parts) for gamma, *parts in zip(levels, *by_seed.values(), strict=True)}
+    return {
+        gamma: StoredMeasurement.joined(parts)
+        for gamma, *parts in zip(levels, *by_seed.values(), strict=True)
+    }
 
 
-def _constraints(run: Run, task: Task, kind: str, levels: Sequence[float], by_seed: BySeed) -> pd.DataFrame:
-    """The rows of constraints.csv; standard errors are over examples, or over the clips that they are windows of."""
+def _constraints(
+    run: Run, task: Task, kind: str, levels: Sequence[float], by_seed: BySeed
+) -> pd.DataFrame:
+    """The rows of constraints.csv; standard errors are over examples, or over the clips that they
+    are windows of.
+    """
     over_seeds = _over_seeds(levels, by_seed).items()
     # One level after the other: each has the names of all examples in order.
     grouped = ((gamma, one.grouped(task.independent(one.ids))) for gamma, one in over_seeds)
@@ -198,7 +244,10 @@ def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -
     if not ((found["perturbation"] == noise.kind) & (found["gamma"] == noise.gamma_train)).any():
         levels, seeds = [noise.gamma_train], grid.seeds(run.recipe.settings.evaluation)
         with ExampleFile(run.results) as file:
-            by_seed = {seed: _measure(run, layerwise, file, "test", noise.kind, seed, levels, track) for seed in seeds}
+            by_seed = {
+                seed: _measure(run, layerwise, file, "test", noise.kind, seed, levels, track)
+                for seed in seeds
+            }
             rows = _constraints(run, layerwise.task, noise.kind, levels, by_seed)
         run.merge_table("constraints", rows, ["perturbation", "gamma"])
     known = carry_over.seen_losses(run) or carry_over.seen_losses(run.on(None))
@@ -207,7 +256,8 @@ def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -
 
 
 def _measure_seen(run: Run, layerwise: LayerwiseLosses, split: Split, track: Track) -> list[float]:
-    """f_1 … f_L on data that training used, at γ_train, with the noise that training validates with.
+    """f_1 … f_L on data that training used, at γ_train, with the noise that training validates
+    with.
 
     Of the training data, as many examples as validation data has.
     """
@@ -222,7 +272,8 @@ def _measure_seen(run: Run, layerwise: LayerwiseLosses, split: Split, track: Tra
 def evaluate_validation(
     run: Run, gammas: Sequence[float], device: DeviceName, data_root: Path | None, track: Track
 ) -> None:
-    """Write `validation.csv`: the run's weights on validation data at each level, under the noise of training.
+    """Write `validation.csv`: the run's weights on validation data at each level, under the noise
+    of training.
 
     For selecting among runs, for which test data must not be used. Levels in the file are kept.
     """
@@ -240,7 +291,9 @@ def evaluate_validation(
 
 
 def _load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
-    """The trained model, on the data that it was trained with; with other test data if the run names some."""
+    """The trained model, on the data that it was trained with; with other test data if the run
+    names some.
+    """
     layerwise = trained.load_for_noise(run, device, data_root)
     precision = run.recipe.settings.evaluation.precision
     warn_if_slow(precision, "evaluation.precision", next(layerwise.parameters()).device)
@@ -257,7 +310,9 @@ def _noise(run: Run, kind: str, seed: int) -> NoiseSource:
 
 
 def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:
-    """Whether the rows in ood.csv have the same noise seeds; one curve must not mix levels of different seeds."""
+    """Whether the rows in ood.csv have the same noise seeds; one curve must not mix levels of
+    different seeds.
+    """
     stored = run.read_table("ood")
     return set(stored[stored["perturbation"] == kind]["seed"]) == set(seeds)
 

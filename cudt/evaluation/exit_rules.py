@@ -1,10 +1,12 @@
-"""Rules of early exit: an example leaves the model at the first layer whose answer its rule accepts, else at the last.
+"""Rules of early exit: an example leaves the model at the first layer whose answer its rule
+accepts, else at the last.
 
     confidence   the largest class probability is above a threshold
     entropy      the entropy −Σ p_c·log p_c of the class probabilities is below a threshold
     patience     as many layers in a row as the threshold says have predicted the same class
 
-With two classes, confidence and entropy order examples alike, so that they differ only in their thresholds.
+With two classes, confidence and entropy order examples alike, so that they differ only in their
+thresholds.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class LayerAnswers:
 
     @classmethod
     def read(cls, probabilities: Tensor, before: LayerAnswers | None) -> LayerAnswers:
-        """The answers of a layer with these class probabilities, given those of the layer before."""
+        """The answers of a layer with these class probabilities, given those of the layer
+        before.
+        """
         import torch
 
         confidence, labels = probabilities.max(-1)
@@ -88,21 +92,27 @@ class ExitRule:
 
 
 def operating_points(validation: LayerAnswers) -> dict[RuleName, list[ExitRule]]:
-    """Each rule with thresholds from those that let nearly all examples leave early to one that lets none.
+    """Each rule with thresholds from those that let nearly all examples leave early to one that
+    lets none.
 
-    Thresholds are quantiles over the answers of all layers but the last. The largest probability is never above 1 and
-    the entropy never below 0. Patience has every threshold from 1 to the number of layers.
+    Thresholds are quantiles over the answers of all layers but the last. The largest probability is
+    never above 1 and the entropy never below 0. Patience has every threshold from 1 to the number
+    of layers.
     """
     confidences = [*_quantiles(validation.confidence[:-1], _SHARES), 1.0]
     entropies = [*_quantiles(validation.entropy[:-1], [1 - share for share in _SHARES]), 0.0]
     return {
         "confidence": [ExitRule("confidence", threshold) for threshold in confidences],
         "entropy": [ExitRule("entropy", threshold) for threshold in entropies],
-        "patience": [ExitRule("patience", float(count)) for count in range(1, len(validation.labels) + 1)],
+        "patience": [
+            ExitRule("patience", float(count)) for count in range(1, len(validation.labels) + 1)
+        ],
     }
 
 
 def _quantiles(values: Tensor, shares: Sequence[float]) -> list[float]:
-    """Quantiles, rounded to what a table can show, so that a threshold means the same when it is read from one."""
+    """Quantiles, rounded to what a table can show, so that a threshold means the same when it is
+    read from one.
+    """
     # numpy's, because torch.quantile refuses more than 16 million values.
     return [round(float(value), 6) for value in np.quantile(values.numpy(), shares)]

@@ -1,8 +1,10 @@
-"""Completions under noise: `cudt generate` writes them in AlpacaEval's format, or prints those of single prompts.
+"""Completions under noise: `cudt generate` writes them in AlpacaEval's format, or prints those of
+single prompts.
 
-Noise is added to every token, including generated ones: their embeddings are perturbed like those of the prompt. The
-noise of an instruction depends only on the noise seed and its row in the file, and decoding is greedy, so that
-completions depend neither on the batch nor on where an interrupted command resumes.
+Noise is added to every token, including generated ones: their embeddings are perturbed like those
+of the prompt. The noise of an instruction depends only on the noise seed and its row in the file,
+and decoding is greedy, so that completions depend neither on the batch nor on where an interrupted
+command resumes.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ class Request:
     @property
     def completions(self) -> CompletionSet:
         """Everything besides the run that completions depend on."""
-        return CompletionSet(self.instructions.stem, self.gamma, self.noise_seed, self.max_new_tokens)
+        return CompletionSet(
+            self.instructions.stem, self.gamma, self.noise_seed, self.max_new_tokens
+        )
 
     @property
     def name(self) -> str:
@@ -105,16 +109,23 @@ def check(run: Run) -> None:
     """Refuse a run that is not finished, or whose model does not generate text."""
     run.finished_info()
     if run.other_data is not None:
-        raise UserError(f"'{run.results}': completions do not depend on test data; give '{run.results.parent}'")
+        raise UserError(
+            f"'{run.results}': completions do not depend on test data; give '{run.results.parent}'"
+        )
     model = run.recipe.settings.model
     if not model.generates_text:
         raise UserError(
-            f"'{run.path}' has model {model.name}, which does not generate text; use a run with model causal"
+            f"'{run.path}' has model {model.name}, which does not generate text; use a run with "
+            "model causal"
         )
 
 
-def generate(run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track) -> Path:
-    """Write completions into the run folder, every few seconds; existing ones are kept. `check` the run first."""
+def generate(
+    run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track
+) -> Path:
+    """Write completions into the run folder, every few seconds; existing ones are kept. `check` the
+    run first.
+    """
     path = path_of(run, request)
     asked = request.read()
     done = _read_done(path, asked)
@@ -126,10 +137,14 @@ def generate(run: Run, request: Request, device: DeviceName, data_root: Path | N
     layerwise = trained.load_for_noise(run, device, data_root)
     with led_by_main(layerwise) as leads:
         if leads:
-            noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed)
+            noise = NoiseSource(
+                "gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed
+            )
             work = _Completing(left, noise, request.decoding, f"{run.recipe.name}-{run.label}")
             total = n_batches(left, request.batch_size)
-            batches = track(results(work, layerwise, total), total, f"{run.label} γ = {request.gamma:g}")
+            batches = track(
+                results(work, layerwise, total), total, f"{run.label} γ = {request.gamma:g}"
+            )
             _write_as_they_come(path, done, batches)
     return path
 
@@ -144,12 +159,18 @@ def answer(
     layerwise = trained.load(run, device, data_root)
     sigma_x = trained.sigma_of(run, layerwise) if decoding.gamma else 0.0
     asked = [Instruction(str(row), prompt, "", "") for row, prompt in enumerate(prompts)]
-    work = _Completing(asked, NoiseSource("gaussian", sigma_x, decoding.noise_seed), decoding, run.label)
+    work = _Completing(
+        asked, NoiseSource("gaussian", sigma_x, decoding.noise_seed), decoding, run.label
+    )
     return [completion["output"] for batch in work(layerwise, ALL) for completion in batch]
 
 
-def _write_as_they_come(path: Path, done: list[Completion], batches: Iterable[list[Completion]]) -> None:
-    """Add the completions of each batch to the file: now and then, because each time it is written as a whole."""
+def _write_as_they_come(
+    path: Path, done: list[Completion], batches: Iterable[list[Completion]]
+) -> None:
+    """Add the completions of each batch to the file: now and then, because each time it is written
+    as a whole.
+    """
     written, n_written = time.monotonic(), len(done)
     try:
         for new in batches:
@@ -175,7 +196,9 @@ def is_done(run: Run, request: Request) -> bool:
 
 
 def compare(first: Path, second: Path, limit: int | None = None) -> Path:
-    """Write the completions of two runs (the first `limit`) as pairs, in the format of AlpacaEval's annotators."""
+    """Write the completions of two runs (the first `limit`) as pairs, in the format of AlpacaEval's
+    annotators.
+    """
     one, two = (read_completions(path)[:limit] for path in (first, second))
     pairs = [
         {
@@ -196,7 +219,11 @@ def compare(first: Path, second: Path, limit: int | None = None) -> Path:
 def _label(completions: Path) -> str:
     """The label of the run that a file of completions belongs to (`Run.label`)."""
     results = completions.parent.parent
-    return f"{results.parent.name}-{results.name}" if results.name in get_args(Weights) else results.name
+    return (
+        f"{results.parent.name}-{results.name}"
+        if results.name in get_args(Weights)
+        else results.name
+    )
 
 
 def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:
@@ -208,7 +235,8 @@ def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:
     wanted = [_shown(one) for one in asked[: len(written)]]
     if written[: len(wanted)] != wanted:
         raise UserError(
-            f"{path}: contains completions of other instructions; delete it, or rename the instructions file"
+            f"{path}: contains completions of other instructions; delete it, or rename the "
+            "instructions file"
         )
     return done[: len(asked)]
 
@@ -228,30 +256,47 @@ class _Completing:
         groups = [self.asked[start : start + size] for start in range(0, len(self.asked), size)]
         return (self._completed(layerwise, group) for group in shared(groups, share))
 
-    def _completed(self, layerwise: LayerwiseLosses, asked: Sequence[Instruction]) -> list[Completion]:
+    def _completed(
+        self, layerwise: LayerwiseLosses, asked: Sequence[Instruction]
+    ) -> list[Completion]:
         model, task, decoding = layerwise.model, layerwise.task, self.decoding
         assert isinstance(model, Causal)
         assert isinstance(task, Alpaca)
         prompts = [_prompt(model, task, one, decoding.max_new_tokens) for one in asked]
-        stream = NoiseStream(self.noise, decoding.gamma, [one.id for one in asked], [len(prompt) for prompt in prompts])
+        stream = NoiseStream(
+            self.noise,
+            decoding.gamma,
+            [one.id for one in asked],
+            [len(prompt) for prompt in prompts],
+        )
         with model.replacing(stream) if decoding.gamma else contextlib.nullcontext():
             outputs = complete(model, task.tokenizer, prompts, decoding.max_new_tokens)
         return [
-            {"instruction": _shown(one), "output": output, "generator": self.generator, "dataset": one.dataset}
+            {
+                "instruction": _shown(one),
+                "output": output,
+                "generator": self.generator,
+                "dataset": one.dataset,
+            }
             for one, output in zip(asked, outputs, strict=True)
         ]
 
 
 def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) -> list[int]:
-    """The tokens of one prompt, truncated if prompt and completion do not fit into the model's context."""
+    """The tokens of one prompt, truncated if prompt and completion do not fit into the model's
+    context.
+    """
     most = (model.context_length or sys.maxsize) - max_new_tokens
     prompt = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
     if prompt is None:
         raise UserError(
-            f"--max-new-tokens {max_new_tokens}: leaves only {most} tokens of the context for the prompt; use fewer"
+            f"--max-new-tokens {max_new_tokens}: leaves only {most} tokens of the context for "
+            "the prompt; use fewer"
         )
     if prompt.is_cut:
-        warnings.warn(f"instruction {int(one.id) + 1}: truncated to {most} tokens", DataWarning, stacklevel=2)
+        warnings.warn(
+            f"instruction {int(one.id) + 1}: truncated to {most} tokens", DataWarning, stacklevel=2
+        )
     return prompt.tokens
 
 
@@ -261,9 +306,13 @@ def _shown(one: Instruction) -> str:
 
 
 class NoiseStream:
-    """Adds γ·σ_x·ε to token embeddings: first to the prompts, padded on the left, then to one new token at a time."""
+    """Adds γ·σ_x·ε to token embeddings: first to the prompts, padded on the left, then to one new
+    token at a time.
+    """
 
-    def __init__(self, noise: NoiseSource, gamma: float, ids: Sequence[str], lengths: Sequence[int]) -> None:
+    def __init__(
+        self, noise: NoiseSource, gamma: float, ids: Sequence[str], lengths: Sequence[int]
+    ) -> None:
         self._noise = noise
         self._gamma = gamma
         self._generators = [example_generator(noise.seed, name) for name in ids]
@@ -274,24 +323,42 @@ class NoiseStream:
         self._lengths = None
         drawn = torch.zeros(embeddings.shape)
         for row, (length, generator) in enumerate(zip(new, self._generators, strict=True)):
-            drawn[row, -length:] = signal_noise(self._noise.kind).standard((length, embeddings.shape[2]), generator)
+            drawn[row, -length:] = signal_noise(self._noise.kind).standard(
+                (length, embeddings.shape[2]), generator
+            )
         return embeddings + self._gamma * usable(self._noise.sigma_x) * sent(
             drawn.to(embeddings.dtype), embeddings.device
         )
 
 
 @torch.no_grad()
-def complete(model: Causal, tokenizer: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[str]:
+def complete(
+    model: Causal, tokenizer: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int
+) -> list[str]:
     """The model's completion of each prompt, by greedy decoding."""
     from transformers import GenerationConfig
 
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id or 0
+    pad = (
+        tokenizer.pad_token_id
+        if tokenizer.pad_token_id is not None
+        else tokenizer.eos_token_id or 0
+    )
     width = max(map(len, prompts))
     device = next(model.parameters()).device
-    tokens = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
+    tokens = torch.tensor(
+        [[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device
+    )
+    mask = torch.tensor(
+        [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device
+    )
     config = GenerationConfig(
-        do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=tokenizer.eos_token_id, pad_token_id=pad
+        do_sample=False,
+        max_new_tokens=max_new_tokens,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=pad,
     )
     written = model.lm.generate(input_ids=tokens, attention_mask=mask, generation_config=config)
-    return [text.strip() for text in tokenizer.batch_decode(written[:, width:], skip_special_tokens=True)]
+    return [
+        text.strip()
+        for text in tokenizer.batch_decode(written[:, width:], skip_special_tokens=True)
+    ]

@@ -1,4 +1,6 @@
-"""The grid of an evaluation (kinds of noise, levels and noise seeds), and whatever else it is asked for."""
+"""The grid of an evaluation (kinds of noise, levels and noise seeds), and whatever else it is asked
+for.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ Array = np.ndarray[Any, Any]
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's interval of a share of n examples: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n).
+    """Wilson's interval of a share of n examples: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 +
+    z²/n).
 
     Unlike p ± z·√(p(1−p)/n), it stays within [0, 1] and has a width above 0 at p = 0 and p = 1.
     """
@@ -37,7 +38,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def bootstrap(values: Tensor, weights: Tensor) -> tuple[float, float]:
-    """The percentile interval of Σ w·v / Σ w over 1,000 resamples of the examples; deterministic."""
+    """The percentile interval of Σ w·v / Σ w over 1,000 resamples of the examples;
+    deterministic.
+    """
     generator = np.random.default_rng(0)
     # Sorted, so that the order of the examples does not matter.
     order = np.lexsort((weights.numpy(), values.numpy()))
@@ -51,10 +54,12 @@ def bootstrap(values: Tensor, weights: Tensor) -> tuple[float, float]:
 
 
 def bootstrap_of_clips(values: Array, weights: Array, clips: Array) -> tuple[float, float] | None:
-    """m·exp(±r) for m = Σ w·v / Σ w: an interval over resamples of whole clips; None for one clip, or if m can be 0.
+    """m·exp(±r) for m = Σ w·v / Σ w: an interval over resamples of whole clips; None for one clip,
+    or if m can be 0.
 
-    r is half the width of Student's interval of log m (`student`, `variance_over_clips`). The percentiles of few
-    clips would be far too narrow, and an interval of m itself could reach below 0, where an error cannot be.
+    r is half the width of Student's interval of log m (`student`, `variance_over_clips`). The
+    percentiles of few clips would be far too narrow, and an interval of m itself could reach below
+    0, where an error cannot be.
     """
     n_clips = len(np.unique(clips))
     means = resampled_means(values[:, None], weights[:, None], clips)
@@ -66,24 +71,28 @@ def bootstrap_of_clips(values: Array, weights: Array, clips: Array) -> tuple[flo
 
 
 def clips_of(ids: Sequence[str]) -> Array:
-    """The number of each window's clip, in the order of their names; a window's id is its clip's, a slash and more."""
+    """The number of each window's clip, in the order of their names; a window's id is its clip's, a
+    slash and more.
+    """
     return np.unique([name.rpartition("/")[0] for name in ids], return_inverse=True)[1]
 
 
 def variance_over_clips(resampled: Array, n_clips: int) -> tuple[Array, int]:
     """The variance of each column over resamples of k clips, and its k − 1 degrees of freedom.
 
-    Times k/(k−1): resamples scatter around the mean of the k clips, whose own mean square deviation is too small.
+    Times k/(k−1): resamples scatter around the mean of the k clips, whose own mean square deviation
+    is too small.
     """
     return resampled.var(0, ddof=1) * n_clips / (n_clips - 1), n_clips - 1
 
 
 def resampled_means(values: Array, weights: Array, clips: Array | None = None) -> Array:
-    """Σ c·w·v / Σ c·w of every column over 2,000 resamples of the rows, where c counts how often each was drawn.
+    """Σ c·w·v / Σ c·w of every column over 2,000 resamples of the rows, where c counts how often
+    each was drawn.
 
-    With the numbers of their clips, the rows of one clip are drawn together. The draws depend only on the number of
-    rows or clips: tables of the same examples in the same order have the same resamples, so that differences of their
-    means are paired.
+    With the numbers of their clips, the rows of one clip are drawn together. The draws depend only
+    on the number of rows or clips: tables of the same examples in the same order have the same
+    resamples, so that differences of their means are paired.
     """
     columns = values.shape[1]
     # Usually an example has the same weight at every level; then one sum of weights is enough.
@@ -110,7 +119,9 @@ def _counts(n: int) -> Iterator[Array]:
 
 @lru_cache(maxsize=2)
 def _kept_counts(n: int) -> list[Array]:
-    """The same, kept in memory: drawing takes most of the time, and the runs of a report have the same test data."""
+    """The same, kept in memory: drawing takes most of the time, and the runs of a report have the
+    same test data.
+    """
     return [counts.astype(np.uint16) for counts in _counts(n)]
 
 
@@ -121,23 +132,30 @@ def percentiles(resampled: Array) -> tuple[Array, Array]:
 
 
 def student(parts: Sequence[tuple[Array, int]]) -> Array:
-    """t_ν·√(Σ v_i): half the width of an interval, for a variance that is a sum of independent estimates.
+    """t_ν·√(Σ v_i): half the width of an interval, for a variance that is a sum of independent
+    estimates.
 
-    Each part is a variance v_i with its degrees of freedom ν_i; Satterthwaite's ν = (Σ v_i)² / Σ (v_i² / ν_i).
+    Each part is a variance v_i with its degrees of freedom ν_i; Satterthwaite's ν = (Σ v_i)² / Σ
+    (v_i² / ν_i).
     """
     total = sum(variance for variance, _ in parts)
     squares = sum(variance**2 / freedom for variance, freedom in parts)
     with np.errstate(invalid="ignore"):
         freedom = np.maximum(total**2 / squares, 1.0)
-    quantiles = [student_quantile(round(float(one), 6)) if math.isfinite(one) else 0.0 for one in np.ravel(freedom)]
+    quantiles = [
+        student_quantile(round(float(one), 6)) if math.isfinite(one) else 0.0
+        for one in np.ravel(freedom)
+    ]
     return np.reshape(quantiles, np.shape(freedom)) * np.sqrt(total)
 
 
 @lru_cache(maxsize=4096)
 def student_quantile(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t with ν ≥ 1 degrees of freedom (without scipy, which is not a dependency).
+    """The 97.5 % quantile of Student's t with ν ≥ 1 degrees of freedom (without scipy, which is not
+    a dependency).
 
-    With t = √ν·tan θ, P(0 < T < t) = c·∫_0^θ cos^{ν−1}, c = Γ((ν+1)/2) / (√π·Γ(ν/2)), which is solved for 0.475.
+    With t = √ν·tan θ, P(0 < T < t) = c·∫_0^θ cos^{ν−1}, c = Γ((ν+1)/2) / (√π·Γ(ν/2)), which is
+    solved for 0.475.
     """
     # The largest quantile, at ν = 1, is 12.7.
     angles = np.linspace(0, math.atan(13 / math.sqrt(freedom)), 2001)

@@ -25,12 +25,16 @@ _CPU_ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _a
 
 @dataclass(frozen=True)
 class LayerFlops:
-    """FLOPs of one example: products and sums in matrix products and attention, as its batch is padded."""
+    """FLOPs of one example: products and sums in matrix products and attention, as its batch is
+    padded.
+    """
 
     leaving: Tensor
-    """Of an example that leaves after layer l, (layers): layers 1 … l and the readout of each, which rules read."""
+    """Of an example that leaves after layer l, (layers): layers 1 … l and the readout of each,
+    which rules read."""
     full: float
-    """Of all layers and the last readout, which is all that a model without early exits computes."""
+    """Of all layers and the last readout, which is all that a model without early exits
+    computes."""
 
 
 class FlopCounts:
@@ -41,12 +45,16 @@ class FlopCounts:
         self._by_shape: dict[tuple[int, ...], LayerFlops] = {}
 
     def visit(self, signal: Tensor, batch: Batch, read: Callable[[Any], None]) -> LayerFlops:
-        """Call `read` with the readout's answer at each layer; returns the FLOPs of one example of the batch."""
+        """Call `read` with the readout's answer at each layer; returns the FLOPs of one example of
+        the batch.
+        """
         shape = tuple(signal.shape)
         if shape not in self._by_shape:
             self._by_shape[shape] = self._counted(signal, batch, read)
         else:
-            self._model.visit_layers(signal, batch, lambda state: read(self._model.readout(state, batch)))
+            self._model.visit_layers(
+                signal, batch, lambda state: read(self._model.readout(state, batch))
+            )
         return self._by_shape[shape]
 
     def _counted(self, signal: Tensor, batch: Batch, read: Callable[[Any], None]) -> LayerFlops:

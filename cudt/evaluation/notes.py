@@ -1,7 +1,8 @@
 """What run.json says a run was evaluated at, in agreement with the tables that are there.
 
-The note of a kind of noise is removed before its tables change and written after them. A table that is gone, deleted
-because it was damaged for example, makes every note void: the levels have to be evaluated again.
+The note of a kind of noise is removed before its tables change and written after them. A table that
+is gone, deleted because it was damaged for example, makes every note void: the levels have to be
+evaluated again.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from cudt.runs import checksums, examples, tables
 from cudt.runs.info import EvaluationNote, RunInfo
 from cudt.runs.run import Run
 
-#: The files that evaluations alone write. layers.csv also has rows of training, which no evaluation can write again.
+#: The files that evaluations alone write. layers.csv also has rows of training, which no evaluation
+#: can write again.
 _FILES = (
-    *map(tables.file_of, ("ood", "layer_metrics", "ratios", "ratio_bins", "constraints", "descent")),
+    *map(
+        tables.file_of, ("ood", "layer_metrics", "ratios", "ratio_bins", "constraints", "descent")
+    ),
     examples.FILE,
 )
 
@@ -29,7 +33,9 @@ def check_tables(run: Run, *, with_exits: bool) -> None:
 
 
 def drop_lost(run: Run) -> None:
-    """Forget tables that are gone, and with them every note, whose levels are evaluated again when they are needed."""
+    """Forget tables that are gone, and with them every note, whose levels are evaluated again when
+    they are needed.
+    """
     if any(checksums.is_lost(run.results, name) for name in _FILES):
         # First: if this process ends here, the tables are still missed.
         run.update_info(RunInfo(evaluated={}))
@@ -44,7 +50,11 @@ def evaluated(run: Run) -> dict[str, EvaluationNote]:
     rows = {*zip(stored["perturbation"], stored["gamma"], stored["seed"], strict=True)}
     found = {}
     for kind, note in noted.items():
-        levels = [level for level in note.levels if all((kind, level, seed) in rows for seed in note.seeds)]
+        levels = [
+            level
+            for level in note.levels
+            if all((kind, level, seed) in rows for seed in note.seeds)
+        ]
         samples = 0 if _lacks_pictures(run, kind) else note.samples
         if levels:
             found[kind] = note.model_copy(update={"levels": levels, "samples": samples})
@@ -52,7 +62,9 @@ def evaluated(run: Run) -> dict[str, EvaluationNote]:
 
 
 def left(run: Run, grid: Grid, n_samples: int = 0) -> list[str]:
-    """The kinds of noise for which levels, noise seeds or pictures of the grid are still missing."""
+    """The kinds of noise for which levels, noise seeds or pictures of the grid are still
+    missing.
+    """
     settings = run.recipe.settings.evaluation
     seeds, notes = sorted(grid.seeds(settings)), evaluated(run)
     kinds = []
@@ -75,11 +87,15 @@ def end(run: Run, kind: str, note: EvaluationNote, data_notes: dict[str, int]) -
     run.update_info(RunInfo(evaluated=changes, data_notes={**run.info().data_notes, **data_notes}))
 
 
-def note_after(run: Run, kind: str, levels: Sequence[float], seeds: Sequence[int], n_samples: int) -> EvaluationNote:
+def note_after(
+    run: Run, kind: str, levels: Sequence[float], seeds: Sequence[int], n_samples: int
+) -> EvaluationNote:
     """What a run is evaluated at once these levels are added to its tables."""
     before = evaluated(run).get(kind, EvaluationNote(levels=[], seeds=[], samples=0))
     kept = before.levels if before.seeds == sorted(seeds) else []
-    return EvaluationNote(levels=sorted({*kept, *levels}), seeds=sorted(seeds), samples=n_samples or before.samples)
+    return EvaluationNote(
+        levels=sorted({*kept, *levels}), seeds=sorted(seeds), samples=n_samples or before.samples
+    )
 
 
 def _without(run: Run, kind: str) -> dict[str, EvaluationNote]:
@@ -88,5 +104,7 @@ def _without(run: Run, kind: str) -> dict[str, EvaluationNote]:
 
 def _lacks_pictures(run: Run, kind: str) -> bool:
     """Whether pictures of test examples were deleted."""
-    names = [name for name in checksums.recorded(run.results) if name.startswith(f"samples/{kind}-")]
+    names = [
+        name for name in checksums.recorded(run.results) if name.startswith(f"samples/{kind}-")
+    ]
     return any(checksums.is_lost(run.results, name) for name in names)

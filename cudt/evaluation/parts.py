@@ -1,4 +1,6 @@
-"""Measurements at single noise levels as files: several processes measure a run, and one of them writes the tables."""
+"""Measurements at single noise levels as files: several processes measure a run, and one of them
+writes the tables.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,22 @@ from cudt.utils.files import write_atomically
 
 
 def write(folder: Path, part: Part, measured: MeasuredExamples) -> None:
-    """Store the losses and scores of all examples at one level, to the last bit and in their order."""
+    """Store the losses and scores of all examples at one level, to the last bit and in their
+    order.
+    """
     one = Measurement.joined(list(measured.blocks()))
-    columns = {"losses": one.losses, "scores": one.scores, "weights": one.weights, "input_scores": one.input_scores}
-    arrays: dict[str, Any] = {name: values.numpy() for name, values in columns.items() if values is not None}
-    write_atomically(_file(folder, part), lambda file: np.savez(file, ids=np.array(one.ids, dtype=str), **arrays))
+    columns = {
+        "losses": one.losses,
+        "scores": one.scores,
+        "weights": one.weights,
+        "input_scores": one.input_scores,
+    }
+    arrays: dict[str, Any] = {
+        name: values.numpy() for name, values in columns.items() if values is not None
+    }
+    write_atomically(
+        _file(folder, part), lambda file: np.savez(file, ids=np.array(one.ids, dtype=str), **arrays)
+    )
 
 
 def read(folder: Path, part: Part) -> Measurement | None:

@@ -1,4 +1,6 @@
-"""One pass over the examples of a split: a description that is sent to every process, which then reads its batches."""
+"""One pass over the examples of a split: a description that is sent to every process, which then
+reads its batches.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class Pass:
     def batches(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[Batch]:
         """The batches of one process."""
         device = next(layerwise.parameters()).device
-        return batches(layerwise.task, self.examples(layerwise.task), self.size, device, self.workers, share)
+        return batches(
+            layerwise.task, self.examples(layerwise.task), self.size, device, self.workers, share
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # Every process has the data.
@@ -66,9 +70,13 @@ class Measuring(Pass):
 
     def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[list[Measurement]]:
         """The measurements of each batch of one process, one for each level."""
-        return measure_batches(layerwise, self.batches(layerwise, share), self.noise, self.levels, self.precision)
+        return measure_batches(
+            layerwise, self.batches(layerwise, share), self.noise, self.levels, self.precision
+        )
 
 
 def loading(settings: Recipe) -> tuple[int, Workers, Precision]:
-    """How a pass reads its examples: the size of batches, the number of workers, and the model's precision."""
+    """How a pass reads its examples: the size of batches, the number of workers, and the model's
+    precision.
+    """
     return settings.evaluation.batch_size, settings.loading.workers, settings.evaluation.precision

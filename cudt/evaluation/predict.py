@@ -1,4 +1,6 @@
-"""Predictions of a trained run for new texts, with early exit: layers that no text of a batch needs do not run."""
+"""Predictions of a trained run for new texts, with early exit: layers that no text of a batch needs
+do not run.
+"""
 
 from __future__ import annotations
 
@@ -33,26 +35,35 @@ Texts = Sequence[str | Sequence[str]]
 Exit = str | Mapping[str, float] | None
 
 
-def predict(run: Run, texts: Texts, rule: ExitRule | None, device: DeviceName, data_root: Path | None) -> Predictions:
-    """The class of each text; a text leaves the model at the layer that its rule accepts, without one at the last.
+def predict(
+    run: Run, texts: Texts, rule: ExitRule | None, device: DeviceName, data_root: Path | None
+) -> Predictions:
+    """The class of each text; a text leaves the model at the layer that its rule accepts, without
+    one at the last.
 
     The model of the last call is kept in memory.
     """
     run.finished_info()
     layerwise = _load(run.path, run.weights, _stamp(run), device, data_root)
     task = _task(layerwise)
-    examples = task.from_texts([(text,) if isinstance(text, str) else tuple(text) for text in texts])
+    examples = task.from_texts(
+        [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+    )
     reader = _Reader(layerwise, task, rule, len(texts))
     size, on = run.recipe.settings.evaluation.batch_size, next(layerwise.parameters()).device
     for batch in batches(task, examples, size, on):
         reader.read(batch)
     classes = [*task.classes] or [*range(task.n_classes)]
     labels = [classes[index] for index in reader.probabilities.argmax(-1)] if len(texts) else []
-    return Predictions(labels, reader.probabilities, classes, reader.layers, layerwise.model.n_layers)
+    return Predictions(
+        labels, reader.probabilities, classes, reader.layers, layerwise.model.n_layers
+    )
 
 
 @lru_cache(maxsize=1)
-def _load(path: Path, weights: Weights, stamp: int, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
+def _load(
+    path: Path, weights: Weights, stamp: int, device: DeviceName, data_root: Path | None
+) -> LayerwiseLosses:
     """The model of a run; `stamp` changes with the file of its weights."""
     run = open_run(path, weights)
     layerwise = trained.load(run, device, data_root)
@@ -68,7 +79,10 @@ def _stamp(run: Run) -> int:
 
 def _task(layerwise: LayerwiseLosses) -> Classification:
     if not isinstance(layerwise.task, Classification):
-        raise UserError(f"predict needs a run that classifies texts; its task is {type(layerwise.task).__name__}")
+        raise UserError(
+            "predict needs a run that classifies texts; its task is "
+            f"{type(layerwise.task).__name__}"
+        )
     return layerwise.task
 
 
@@ -79,7 +93,9 @@ class _AllLeftError(Exception):
 class _Reader:
     """Reads the answers of all layers that texts need, and keeps the one that each leaves with."""
 
-    def __init__(self, layerwise: LayerwiseLosses, task: Classification, rule: ExitRule | None, n: int) -> None:
+    def __init__(
+        self, layerwise: LayerwiseLosses, task: Classification, rule: ExitRule | None, n: int
+    ) -> None:
         self._model, self._task, self._rule = layerwise.model, task, rule
         self.probabilities = np.zeros((n, task.n_classes))
         self.layers: np.ndarray[Any, Any] = np.zeros(n, dtype=int)
@@ -101,7 +117,10 @@ class _Reader:
             leaves = stays
             if self._rule is not None and not is_last:
                 leaves = stays & self._rule.accepts(answers).cpu().numpy()
-            self.probabilities[ids[leaves]], self.layers[ids[leaves]] = probabilities.cpu().numpy()[leaves], layer
+            self.probabilities[ids[leaves]], self.layers[ids[leaves]] = (
+                probabilities.cpu().numpy()[leaves],
+                layer,
+            )
             stays = stays & ~leaves
             if not stays.any():
                 raise _AllLeftError
@@ -111,13 +130,17 @@ class _Reader:
 
 
 def exit_rule(run: Run, wanted: Exit) -> ExitRule | None:
-    """The rule that a caller asks for: none, a rule with the threshold chosen for the run, or {rule: threshold}."""
+    """The rule that a caller asks for: none, a rule with the threshold chosen for the run, or
+    {rule: threshold}.
+    """
     if wanted is None:
         return None
     if isinstance(wanted, str):
         return chosen_rule(run, _known(wanted))
     if not isinstance(wanted, Mapping) or len(wanted) != 1:
-        raise UserError(f'exit: expected a rule, or {{"confidence": 0.9}} with its threshold, got {wanted!r}')
+        raise UserError(
+            f'exit: expected a rule, or {{"confidence": 0.9}} with its threshold, got {wanted!r}'
+        )
     ((name, threshold),) = wanted.items()
     return ExitRule(_known(name), _threshold(_known(name), threshold))
 
@@ -127,7 +150,10 @@ def _threshold(rule: RuleName, given: Any) -> float:
     is_number = isinstance(given, Real) and not isinstance(given, bool) and math.isfinite(given)
     match rule:
         case "patience":
-            is_valid, expected = is_number and given >= 1 and given % 1 == 0, "a number of layers: 1, 2, …"
+            is_valid, expected = (
+                is_number and given >= 1 and given % 1 == 0,
+                "a number of layers: 1, 2, …",
+            )
         case "confidence":
             is_valid, expected = is_number and 0 <= given <= 1, "a probability between 0 and 1"
         case "entropy":

@@ -32,20 +32,25 @@ def layer_ratios(losses: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Ratios:
-    """The distribution of the ratios over examples: of all layers (0) and of each layer from the second on."""
+    """The distribution of the ratios over examples: of all layers (0) and of each layer from the
+    second on.
+    """
 
     summaries: dict[int, dict[str, float]]
     """Mean, median, share of ratios below 1, and number of ratios, by layer."""
     histogram: list[tuple[float, float, float, float]]
-    """(left, right, share, cumulative share) of each bin, of all layers; bins include their left edge."""
+    """(left, right, share, cumulative share) of each bin, of all layers; bins include their left
+    edge."""
 
 
 def distribution(blocks: Callable[[], Iterable[Tensor]]) -> Ratios | None:
     """The distribution of ratios; None for a model of one layer.
 
-    `blocks` is called for every pass over the ratios, and gives them in blocks of examples, (layers − 1, examples).
+    `blocks` is called for every pass over the ratios, and gives them in blocks of examples, (layers
+    − 1, examples).
     """
-    # All layers first, then each of them: rounding differs between the sum of all and the sum of the layers' sums.
+    # All layers first, then each of them: rounding differs between the sum of all and the sum of
+    # the layers' sums.
     sums, n = torch.zeros(()), 0
     below, bins = torch.zeros((), dtype=torch.long), torch.zeros(len(EDGES), dtype=torch.long)
     for ratios in blocks():
@@ -60,14 +65,18 @@ def distribution(blocks: Callable[[], Iterable[Tensor]]) -> Ratios | None:
     columns = (sums / counts, medians, below.double() / counts, counts.double())
     names = ("mean", "median", "decreasing", "n")
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    summaries = {layer + (layer > 0): dict(zip(names, row, strict=True)) for layer, row in enumerate(rows)}
+    summaries = {
+        layer + (layer > 0): dict(zip(names, row, strict=True)) for layer, row in enumerate(rows)
+    }
     return Ratios(summaries, _histogram(bins))
 
 
 def _bins(ratios: Tensor) -> Tensor:
     """The number of ratios in each bin."""
     edges = torch.tensor(EDGES, dtype=ratios.dtype)
-    return torch.bincount(torch.bucketize(ratios.flatten(), edges[1:], right=True), minlength=len(EDGES))
+    return torch.bincount(
+        torch.bucketize(ratios.flatten(), edges[1:], right=True), minlength=len(EDGES)
+    )
 
 
 def _histogram(bins: Tensor) -> list[tuple[float, float, float, float]]:
@@ -77,7 +86,9 @@ def _histogram(bins: Tensor) -> list[tuple[float, float, float, float]]:
 
 
 def _medians(blocks: Callable[[], Iterable[Tensor]], layers: int, n: int) -> list[float]:
-    """The median of all ratios, and that of each layer; at most one block of ratios, or one layer, is in memory."""
+    """The median of all ratios, and that of each layer; at most one block of ratios, or one layer,
+    is in memory.
+    """
     by_layer: list[float] = []
     size = max(1, BLOCK // n)
     for start in range(0, layers, size):
@@ -97,7 +108,9 @@ def median(blocks: Callable[[], Iterable[Array]], n: int) -> float:
 
 
 def _ranked(blocks: Callable[[], Iterable[Array]], rank: int) -> float:
-    """The number with `rank` smaller ones, from its first bits to its last: each pass counts what follows them."""
+    """The number with `rank` smaller ones, from its first bits to its last: each pass counts what
+    follows them.
+    """
     prefix = 0
     for shift in range(64 - _DIGIT, -1, -_DIGIT):
         counts = np.zeros(2**_DIGIT, dtype=np.int64)
@@ -116,6 +129,8 @@ def _ranked(blocks: Callable[[], Iterable[Array]], rank: int) -> float:
 
 
 def _ordered(values: Array) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Integers in the order of the numbers: the bits of a float are in order once negative ones are inverted."""
+    """Integers in the order of the numbers: the bits of a float are in order once negative ones are
+    inverted.
+    """
     bits = np.ascontiguousarray(values).view(np.uint64)
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)

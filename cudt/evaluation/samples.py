@@ -1,4 +1,6 @@
-"""Pictures of test examples: a strip (PNG) with the clean and the noisy frame, and each layer's reconstruction."""
+"""Pictures of test examples: a strip (PNG) with the clean and the noisy frame, and each layer's
+reconstruction.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ _GAP = 4
 
 @dataclass(frozen=True)
 class Sample:
-    """One test example at one level: its clean and noisy frames, and each layer's reconstruction."""
+    """One test example at one level: its clean and noisy frames, and each layer's
+    reconstruction.
+    """
 
     id: str
     gamma: float
@@ -47,13 +51,19 @@ class Sample:
     """The metric of the noisy frames and of each layer, formatted."""
 
 
-def save(run: Run, layerwise: LayerwiseLosses, noise: NoiseSource, levels: Sequence[float], count: int) -> list[Path]:
+def save(
+    run: Run, layerwise: LayerwiseLosses, noise: NoiseSource, levels: Sequence[float], count: int
+) -> list[Path]:
     """Save strips of `count` test examples, spread over the test data, in `samples/`."""
     examples = layerwise.task.examples("test")
     chosen = np.unique(np.linspace(0, len(examples) - 1, count).round().astype(int))
     folder = run.results / "samples"
     # Pictures of an earlier call may show other examples or levels.
-    known = [name for name in checksums.recorded(run.results) if name.startswith(f"samples/{noise.kind}-")]
+    known = [
+        name
+        for name in checksums.recorded(run.results)
+        if name.startswith(f"samples/{noise.kind}-")
+    ]
     checksums.forget(run.results, *known)
     for old in folder.glob(f"{noise.kind}-*"):
         old.unlink()
@@ -85,11 +95,20 @@ def look(layerwise: LayerwiseLosses, example: Any, noise: NoiseSource, gamma: fl
     model.visit_layers(noisy, batch, lambda state: answers.append(model.readout(state, batch)))
     scores = [task.scores(values.double(), batch).item() for values in (noisy, *answers)]
     clean, degraded, *layers = (task.pictures(values)[0] for values in (signal, noisy, *answers))
-    return Sample(batch["ids"][0], gamma, clean, degraded, layers, [f"{task.metric(score):.1f}" for score in scores])
+    return Sample(
+        batch["ids"][0],
+        gamma,
+        clean,
+        degraded,
+        layers,
+        [f"{task.metric(score):.1f}" for score in scores],
+    )
 
 
 def _strip_of(samples: Sequence[Sample], metric: str) -> Image.Image:
-    """One row per level: the middle frame clean, noisy, and after each layer (a selection if there are many)."""
+    """One row per level: the middle frame clean, noisy, and after each layer (a selection if there
+    are many).
+    """
     depth = len(samples[0].layers)
     layers = np.unique(np.linspace(0, depth - 1, min(depth, _MOST_LAYERS)).round().astype(int))
     columns, larger = len(layers) + 2, -(-_SIDE // min(samples[0].clean.shape[1:]))
@@ -99,7 +118,11 @@ def _strip_of(samples: Sequence[Sample], metric: str) -> Image.Image:
         captions += ["clean", f"noise {sample.gamma:g}: {metric} {noisy}"]
         captions += [f"layer {layer + 1}: {metric} {by_layer[layer]}" for layer in layers]
         for frames in (sample.clean, sample.noisy, *(sample.layers[layer] for layer in layers)):
-            frame = torch.tensor(frames[len(frames) // 2]).repeat_interleave(larger, 0).repeat_interleave(larger, 1)
+            frame = (
+                torch.tensor(frames[len(frames) // 2])
+                .repeat_interleave(larger, 0)
+                .repeat_interleave(larger, 1)
+            )
             # Room for the caption above the frame.
             cells.append(pad(frame, (0, 0, _CAPTION, 0), value=255).unsqueeze(0))
     grid = make_grid(cells, nrow=columns, padding=_GAP, pad_value=255)
@@ -107,6 +130,11 @@ def _strip_of(samples: Sequence[Sample], metric: str) -> Image.Image:
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default(size=12)
     height, width = cells[0].shape[1] + _GAP, cells[0].shape[2] + _GAP
     for cell, caption in enumerate(captions):
-        draw.text((_GAP + cell % columns * width, _GAP + cell // columns * height), caption, fill=0, font=font)
+        draw.text(
+            (_GAP + cell % columns * width, _GAP + cell // columns * height),
+            caption,
+            fill=0,
+            font=font,
+        )
     step = 255 / (_GREYS - 1)
     return picture.point([round(round(grey / step) * step) for grey in range(256)]).quantize(_GREYS)

@@ -1,4 +1,6 @@
-"""Losses and scores of single examples in a temporary file: all layers at all noise levels would fill the memory."""
+"""Losses and scores of single examples in a temporary file: all layers at all noise levels would
+fill the memory.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from torch import Tensor
 
 from cudt.method.measurement import MeasuredExamples, Measurement
 
-#: Losses in one block, a quarter of a MB of them. Data sets of fewer examples × layers are summed at once.
+#: Losses in one block, a quarter of a MB of them. Data sets of fewer examples × layers are summed
+#: at once.
 BLOCK = 2**15
 _BYTES = 8
 
@@ -22,9 +25,11 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class ExampleFile:
-    """A file without a name in a folder, which ends with the process: one row of numbers for each example and level.
+    """A file without a name in a folder, which ends with the process: one row of numbers for each
+    example and level.
 
-    A row has the losses and the scores of all layers, the weight, and the score of the input if it is an answer.
+    A row has the losses and the scores of all layers, the weight, and the score of the input if it
+    is an answer.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,9 +44,14 @@ class ExampleFile:
     def __exit__(self, *exception: object) -> None:
         self._file.close()
 
-    def add(self, batches: Iterable[Sequence[Measurement]], n_examples: int) -> list[StoredMeasurement]:
-        """Store the measurements of one pass over the examples: in each batch one for each level."""
-        # Of full length from the start: what grows between large temporary arrays keeps their memory from being freed.
+    def add(
+        self, batches: Iterable[Sequence[Measurement]], n_examples: int
+    ) -> list[StoredMeasurement]:
+        """Store the measurements of one pass over the examples: in each batch one for each
+        level.
+        """
+        # Of full length from the start: what grows between large temporary arrays keeps their
+        # memory from being freed.
         ids, done = [""] * n_examples, 0
         stored: list[StoredMeasurement] = []
         for levels in batches:
@@ -49,7 +59,9 @@ class ExampleFile:
                 rows = _rows(level)
                 if len(stored) <= number:
                     region = _Region(self._size, ids)
-                    stored.append(StoredMeasurement(self._file, (region,), len(level.losses), rows.shape[1]))
+                    stored.append(
+                        StoredMeasurement(self._file, (region,), len(level.losses), rows.shape[1])
+                    )
                     self._size += n_examples * rows.shape[1] * _BYTES
                 self._file.seek(stored[number].regions[0].start + done * rows.shape[1] * _BYTES)
                 self._file.write(rows.data)
@@ -104,7 +116,9 @@ class StoredMeasurement(MeasuredExamples):
     def _offsets(self) -> Indices:
         """The byte that each example's row starts at."""
         step = self.width * _BYTES
-        return np.concatenate([region.start + step * np.arange(len(region.ids)) for region in self.regions])
+        return np.concatenate(
+            [region.start + step * np.arange(len(region.ids)) for region in self.regions]
+        )
 
     def _read(self, offsets: Indices, ids: Sequence[str]) -> Measurement:
         rows, step = np.empty((len(offsets), self.width)), self.width * _BYTES
@@ -112,7 +126,9 @@ class StoredMeasurement(MeasuredExamples):
         # Rows that follow each other are read at once.
         for start, end in zip([0, *breaks], [*breaks, len(offsets)], strict=True):
             self.file.seek(offsets[start])
-            rows[start:end] = np.frombuffer(self.file.read((end - start) * step)).reshape(-1, self.width)
+            rows[start:end] = np.frombuffer(self.file.read((end - start) * step)).reshape(
+                -1, self.width
+            )
         columns = torch.from_numpy(np.ascontiguousarray(rows.T))
         losses, scores, (weights, *inputs) = columns.split(
             [self.n_layers, self.n_layers, self.width - 2 * self.n_layers]
@@ -144,7 +160,9 @@ class _Grouped(MeasuredExamples):
 def _rows(measured: Measurement) -> np.ndarray[Any, np.dtype[np.float64]]:
     """One row for each example."""
     inputs = [] if measured.input_scores is None else [measured.input_scores.unsqueeze(0)]
-    columns: Tensor = torch.cat([measured.losses, measured.scores, measured.weights.unsqueeze(0), *inputs])
+    columns: Tensor = torch.cat(
+        [measured.losses, measured.scores, measured.weights.unsqueeze(0), *inputs]
+    )
     return columns.double().numpy().T.copy()
 
 

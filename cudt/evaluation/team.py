@@ -1,6 +1,8 @@
-"""Evaluation by several processes: the main one leads and writes, the others compute their share of the batches.
+"""Evaluation by several processes: the main one leads and writes, the others compute their share of
+the batches.
 
-Results come back in the order of one process, batch by batch, so that tables and files are the same to the last bit.
+Results come back in the order of one process, batch by batch, so that tables and files are the same
+to the last bit.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def results(work: Work[Result], layerwise: LayerwiseLosses, total: int) -> Itera
 
 @contextmanager
 def led_by_main(layerwise: LayerwiseLosses) -> Iterator[bool]:
-    """Whether this process leads, that is, evaluates and writes. The others have helped when they get the answer."""
+    """Whether this process leads, that is, evaluates and writes. The others have helped when they
+    get the answer.
+    """
     if not processes.is_main_process():
         while (work := processes.from_main(None)) is not None:
             for _ in _rounds(work, layerwise):
@@ -41,7 +45,9 @@ def led_by_main(layerwise: LayerwiseLosses) -> Iterator[bool]:
 
 
 def _rounds(work: Work[Result], layerwise: LayerwiseLosses) -> Iterator[Result]:
-    """The results of all processes, in rounds of one batch each; none in the others than the main one."""
+    """The results of all processes, in rounds of one batch each; none in the others than the main
+    one.
+    """
     for mine in work(layerwise, (processes.index(), processes.count())):
         everyones = processes.gathered(mine)
         if processes.is_main_process():

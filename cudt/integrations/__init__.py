@@ -1,1 +1,3 @@
-"""Layerwise descent in other people's training loops, one file a library, and runs on the Hugging Face hub."""
+"""Layerwise descent in other people's training loops, one file a library, and runs on the Hugging
+Face hub.
+"""

@@ -1,4 +1,6 @@
-"""λ, the dual optimiser and the slack in somebody else's checkpoints: JSON and safetensors, no pickle."""
+"""λ, the dual optimiser and the slack in somebody else's checkpoints: JSON and safetensors, no
+pickle.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _PLAIN, _TENSORS = "descent.json", "descent.safetensors"
 
 
 def save(folder: Path, descent: LayerwiseDescent, sigma_x: float | None) -> None:
-    """Write the state of the constraints, and σ_x if noise is added, into the folder of a checkpoint."""
+    """Write the state of the constraints, and σ_x if noise is added, into the folder of a
+    checkpoint.
+    """
     plain, tensors = taken_apart({"sigma_x": sigma_x, "descent": dict(descent.state_dict())})
     write_atomically(folder / _TENSORS, lambda file: file.write(to_bytes(tensors)))
     write_text(folder / _PLAIN, json.dumps({"state": plain}))
@@ -34,9 +38,12 @@ def load(folder: Path, descent: LayerwiseDescent) -> float | None:
         return state["sigma_x"]
     except FileNotFoundError:
         raise UserError(
-            f"{folder}: no {_PLAIN}, so λ is not known: the checkpoint was not written by a trainer with layerwise "
+            f"{folder}: no {_PLAIN}, so λ is not known: the checkpoint was not written by a "
+            "trainer with layerwise "
             "descent; start without resume_from_checkpoint"
         ) from None
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{folder}: {_PLAIN} and {_TENSORS} do not fit this training ({reason})") from None
+        raise UserError(
+            f"{folder}: {_PLAIN} and {_TENSORS} do not fit this training ({reason})"
+        ) from None

@@ -1,7 +1,8 @@
-"""One update in somebody else's loop: the shares of micro-batches and processes add up to the step of one large batch.
+"""One update in somebody else's loop: the shares of micro-batches and processes add up to the step
+of one large batch.
 
-J depends on the weights only through f, so its gradient is Σ_l ∂J/∂f_l · ∇f_l. Once ∂J/∂f is known, every micro-batch
-and every process can back-propagate its share of f separately.
+J depends on the weights only through f, so its gradient is Σ_l ∂J/∂f_l · ∇f_l. Once ∂J/∂f is known,
+every micro-batch and every process can back-propagate its share of f separately.
 """
 
 from __future__ import annotations
@@ -21,11 +22,18 @@ from cudt.utils.errors import UserError
 class DescentUpdate:
     """Sums of the layer losses over the labels of an update; `accelerator` is Accelerate's."""
 
-    def __init__(self, objective: Objective, accelerator: Any, batches: Sequence[Inputs], *, shifted: bool) -> None:
+    def __init__(
+        self, objective: Objective, accelerator: Any, batches: Sequence[Inputs], *, shifted: bool
+    ) -> None:
         """`shifted`: whether the loss compares a position with the label of the next one."""
         self._objective, self._accelerator, self._shifted = objective, accelerator, shifted
-        if any(batch.get("labels") is None and batch.get("shift_labels") is None for batch in batches):
-            raise UserError("the batches have no 'labels', without which there is no loss; add them to the data set")
+        if any(
+            batch.get("labels") is None and batch.get("shift_labels") is None for batch in batches
+        ):
+            raise UserError(
+                "the batches have no 'labels', without which there is no loss; add them to the "
+                "data set"
+            )
         # At the end of a stream there may be no batch.
         none = torch.zeros((), dtype=torch.long, device=accelerator.device)
         self._total = self._summed(sum((self._count(batch) for batch in batches), none))
@@ -54,10 +62,15 @@ class DescentUpdate:
         return factor * (self.weights.to(losses) @ losses)
 
     def end(self) -> Tensor:
-        """f of the layers that the objective reads, over all micro-batches and processes, on the CPU."""
+        """f of the layers that the objective reads, over all micro-batches and processes, on the
+        CPU.
+        """
         assert self._sums is not None
         if not self._total:
-            raise UserError(f"all labels of an update are {IGNORED}, so it has no loss; remove examples without labels")
+            raise UserError(
+                f"all labels of an update are {IGNORED}, so it has no loss; remove examples "
+                "without labels"
+            )
         return (self._summed(self._sums) / self._total).cpu()
 
     def _add(self, losses: Tensor, batch: Inputs) -> None:

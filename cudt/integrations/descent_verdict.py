@@ -20,8 +20,12 @@ def layer_key(name: str, layer: int) -> str:
     return f"{name}/layer_{layer:02}"
 
 
-def judge(descent: LayerwiseDescent, measured: Iterable[tuple[Tensor, Tensor]]) -> list[LayerVerdict]:
-    """One verdict per layer, from batches of losses, (layers, examples), and the examples' weights."""
+def judge(
+    descent: LayerwiseDescent, measured: Iterable[tuple[Tensor, Tensor]]
+) -> list[LayerVerdict]:
+    """One verdict per layer, from batches of losses, (layers, examples), and the examples'
+    weights.
+    """
     parts = []
     for losses, weights in measured:
         kept = weights > 0
@@ -33,7 +37,9 @@ def judge(descent: LayerwiseDescent, measured: Iterable[tuple[Tensor, Tensor]]) 
 
 
 def logged(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str, float]:
-    """The verdicts as numbers for a log: feasible, monotone, and the loss and violation of each layer."""
+    """The verdicts as numbers for a log: feasible, monotone, and the loss and violation of each
+    layer.
+    """
     return {
         "eval_feasible": float(feasibility.is_feasible(verdicts)),
         "eval_monotone": float(_is_monotone(verdicts, reference)),
@@ -45,7 +51,11 @@ def logged(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str, floa
 def show(verdicts: Sequence[LayerVerdict], reference: float) -> None:
     """Print the verdicts as a table."""
     how = "feasible" if feasibility.is_feasible(verdicts) else "not feasible"
-    lowers = "every layer lowers the loss" if _is_monotone(verdicts, reference) else "not every layer lowers the loss"
+    lowers = (
+        "every layer lowers the loss"
+        if _is_monotone(verdicts, reference)
+        else "not every layer lowers the loss"
+    )
     table = Table("layer", "loss", "allowed", "verdict")
     for one in verdicts:
         table.add_row(str(one.layer), f"{one.loss:.4g}", f"{one.allowed:.4g}", one.verdict)

@@ -1,7 +1,8 @@
-"""Training noise γ·σ_x·ε in other people's loops: on embeddings of tokens where they are looked up, or on pixels.
+"""Training noise γ·σ_x·ε in other people's loops: on embeddings of tokens where they are looked up,
+or on pixels.
 
-Batches of other people's loops have no ids. The noise of an example depends on (seed, epoch, content) instead, so it is
-the same in every batch, order and number of processes, as cudt's own.
+Batches of other people's loops have no ids. The noise of an example depends on (seed, epoch,
+content) instead, so it is the same in every batch, order and number of processes, as cudt's own.
 """
 
 from __future__ import annotations
@@ -32,11 +33,17 @@ class InputNoise:
 
     @contextmanager
     def on(self, model: nn.Module, inputs: Inputs, seed: str) -> Iterator[Inputs]:
-        """Inside it, a forward pass of the model on the inputs that it yields is noisy; at γ = 0 nothing changes."""
+        """Inside it, a forward pass of the model on the inputs that it yields is noisy; at γ = 0
+        nothing changes.
+        """
         if not self.gamma:
             yield inputs
         elif "pixel_values" in inputs:
-            yield {**inputs, "pixel_values": inputs["pixel_values"] + self._on_pixels(inputs["pixel_values"], seed)}
+            yield {
+                **inputs,
+                "pixel_values": inputs["pixel_values"]
+                + self._on_pixels(inputs["pixel_values"], seed),
+            }
         else:
             table = look_up(model)
             noise = self._on_tokens(inputs, table, seed)
@@ -69,7 +76,9 @@ class InputNoise:
 def _ids(examples: Iterable[Tensor]) -> list[str]:
     """A name for the content of each example."""
     return [
-        hashlib.blake2b(one.detach().contiguous().cpu().numpy().tobytes(), digest_size=16).hexdigest()
+        hashlib.blake2b(
+            one.detach().contiguous().cpu().numpy().tobytes(), digest_size=16
+        ).hexdigest()
         for one in examples
     ]
 
@@ -80,7 +89,8 @@ def look_up(model: nn.Module) -> nn.Embedding:
     table = inner.get_input_embeddings()
     if not isinstance(table, nn.Embedding):
         raise UserError(
-            f"{type(inner).__name__} does not look its inputs up in one table of embeddings, so noise cannot be added "
+            f"{type(inner).__name__} does not look its inputs up in one table of embeddings, so "
+            "noise cannot be added "
             "to them; set gamma_train to 0"
         )
     return table
@@ -94,12 +104,16 @@ def unpadded(inputs: Mapping[str, Any]) -> Tensor:
 
 @torch.no_grad()
 def measured_sigma(model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> float:
-    """σ_x: the standard deviation of the clean pixels, or of the embeddings of all unpadded tokens."""
+    """σ_x: the standard deviation of the clean pixels, or of the embeddings of all unpadded
+    tokens.
+    """
     moments, counts = torch.zeros(3, dtype=torch.double), None
     for batch in batches:
         if "pixel_values" in batch:
             pixels = batch["pixel_values"].double()
-            moments += torch.tensor([pixels.numel(), pixels.sum(), pixels.square().sum()], dtype=torch.double)
+            moments += torch.tensor(
+                [pixels.numel(), pixels.sum(), pixels.square().sum()], dtype=torch.double
+            )
         else:
             tokens = batch["input_ids"][unpadded(batch)].cpu()
             found = tokens.bincount(minlength=look_up(model).num_embeddings)
@@ -114,7 +128,10 @@ def _embedded(table: nn.Embedding, counts: Tensor) -> Tensor:
     """Number, sum and sum of squares of all looked up numbers, from how often each token occurs."""
     moments = torch.zeros(3, dtype=torch.double)
     for tokens in counts.nonzero().squeeze(1).split(4096):
-        values, often = table(tokens.to(table.weight.device)).cpu().double(), counts[tokens].double()
+        values, often = (
+            table(tokens.to(table.weight.device)).cpu().double(),
+            counts[tokens].double(),
+        )
         sums = torch.stack([values.sum(1), values.square().sum(1)])
         moments += torch.cat([often.sum(0, keepdim=True) * values.shape[1], sums @ often])
     return moments

@@ -1,7 +1,9 @@
-"""f_1 … f_L of a batch in somebody else's loop: the model runs once, and its own head reads every layer.
+"""f_1 … f_L of a batch in somebody else's loop: the model runs once, and its own head reads every
+layer.
 
-Most heads are run again for each layer. Logits over a vocabulary are too large for that: where the head of a causal
-language model is one linear map, the losses of each layer are computed in chunks of tokens (tasks/token_logits.py).
+Most heads are run again for each layer. Logits over a vocabulary are too large for that: where the
+head of a causal language model is one linear map, the losses of each layer are computed in chunks
+of tokens (tasks/token_logits.py).
 """
 
 from __future__ import annotations
@@ -32,12 +34,17 @@ Autocast = Callable[[], AbstractContextManager[Any]]
 
 
 class LayerReader:
-    """Reads the losses of a model's layers; `model` is the model of transformers, or peft's wrapper around it."""
+    """Reads the losses of a model's layers; `model` is the model of transformers, or peft's wrapper
+    around it.
+    """
 
-    def __init__(self, model: nn.Module, autocast: Autocast, *, shifted: bool, in_chunks: bool) -> None:
+    def __init__(
+        self, model: nn.Module, autocast: Autocast, *, shifted: bool, in_chunks: bool
+    ) -> None:
         """`shifted`: whether the loss compares a position with the label of the next one.
 
-        `in_chunks`: whether the loss is the plain one of a causal language model, which can be computed in chunks.
+        `in_chunks`: whether the loss is the plain one of a causal language model, which can be
+        computed in chunks.
         """
         self._model, self._autocast, self._shifted = model, autocast, shifted
         with evaluating(model):
@@ -55,12 +62,18 @@ class LayerReader:
         return self._tokens is not None
 
     def losses(
-        self, wrapped: nn.Module, inputs: Inputs, loss: Loss, layers: Sequence[int], weights: Tensor | None
+        self,
+        wrapped: nn.Module,
+        inputs: Inputs,
+        loss: Loss,
+        layers: Sequence[int],
+        weights: Tensor | None,
     ) -> Tensor:
-        """The mean losses of some layers, in order, the last layer's included; `wrapped` is what the loop calls.
+        """The mean losses of some layers, in order, the last layer's included; `wrapped` is what
+        the loop calls.
 
-        `weights` are those of the layers in the objective, if they are known. Layers whose weight is 0 have no
-        gradient, which is cheaper.
+        `weights` are those of the layers in the objective, if they are known. Layers whose weight
+        is 0 have no gradient, which is cheaper.
         """
         if list(layers) == [self.n_layers]:
             return loss(wrapped, dict(inputs)).reshape(1)
@@ -73,14 +86,17 @@ class LayerReader:
         return torch.stack([*self._head_losses(recorded, inputs, loss, layers[:-1], weights), last])
 
     def example_losses(self, inputs: Inputs, loss: Loss) -> tuple[Tensor, Tensor]:
-        """The mean loss of each example at every layer, (layers, examples), and its number of labels."""
+        """The mean loss of each example at every layer, (layers, examples), and its number of
+        labels.
+        """
         counts, layers = n_labels(inputs, shifted=self._shifted), range(1, self.n_layers + 1)
         with self.head.recording(self._model) as recorded:
             self._run(self._model, inputs)
         if self._tokens is not None:
             labelled = _labelled(inputs)
             read = [
-                self._token_logits(recorded, layer, labelled).mean_losses(Labelled.of(labelled)) for layer in layers
+                self._token_logits(recorded, layer, labelled).mean_losses(Labelled.of(labelled))
+                for layer in layers
             ]
             return torch.stack(read).double(), counts
         rows = []
@@ -94,15 +110,35 @@ class LayerReader:
         """One forward pass without a loss, and with as few logits as the model allows."""
         parameters = inspect.signature(unwrapped(model).forward).parameters
         known = {"use_cache": False, "logits_to_keep": 1} if self._tokens is not None else {}
-        given = {name: value for name, value in inputs.items() if name not in ("labels", "shift_labels")}
-        model(**given, **{name: value for name, value in known.items() if name in parameters and name not in given})
+        given = {
+            name: value for name, value in inputs.items() if name not in ("labels", "shift_labels")
+        }
+        model(
+            **given,
+            **{
+                name: value
+                for name, value in known.items()
+                if name in parameters and name not in given
+            },
+        )
 
     def _head_losses(
-        self, recorded: Recorded, inputs: Inputs, loss: Loss, layers: Sequence[int], weights: Tensor | None
+        self,
+        recorded: Recorded,
+        inputs: Inputs,
+        loss: Loss,
+        layers: Sequence[int],
+        weights: Tensor | None,
     ) -> list[Tensor]:
         losses = []
-        for layer, needs_gradient in zip(layers, _need_gradients(weights, len(layers)), strict=True):
-            with torch.set_grad_enabled(needs_gradient), self._autocast(), self.head.reading(recorded, layer):
+        for layer, needs_gradient in zip(
+            layers, _need_gradients(weights, len(layers)), strict=True
+        ):
+            with (
+                torch.set_grad_enabled(needs_gradient),
+                self._autocast(),
+                self.head.reading(recorded, layer),
+            ):
                 losses.append(loss(self._model, dict(inputs)).float())
         return losses
 
@@ -112,14 +148,21 @@ class LayerReader:
         batch = _labelled(inputs)
         labelled = Labelled.of(batch)
         counts = labelled.counts.to(torch.float32)
-        head = None if weights is None else HeadGradient(weights.to(counts.device).unsqueeze(1) * counts)
-        # Always for the last layer: distributed training waits for the gradients of all weights, even if they are 0.
+        head = (
+            None
+            if weights is None
+            else HeadGradient(weights.to(counts.device).unsqueeze(1) * counts)
+        )
+        # Always for the last layer: distributed training waits for the gradients of all weights,
+        # even if they are 0.
         needs = [*_need_gradients(weights, len(layers))[:-1], torch.is_grad_enabled()]
         losses = []
         for row, (layer, needs_gradient) in enumerate(zip(layers, needs, strict=True)):
             with torch.set_grad_enabled(needs_gradient):
                 logits = self._token_logits(recorded, layer, batch)
-                losses.append((logits if head is None else logits.adding_to(head, row)).mean_losses(labelled))
+                losses.append(
+                    (logits if head is None else logits.adding_to(head, row)).mean_losses(labelled)
+                )
         stacked = torch.stack(losses)
         return (stacked if head is None else head.attach(stacked)) @ counts / counts.sum()
 
@@ -138,7 +181,9 @@ def _need_gradients(weights: Tensor | None, n_layers: int) -> list[bool]:
 
 
 def n_labels(inputs: Inputs, *, shifted: bool) -> Tensor:
-    """The number of each example's labels that count; `shifted` if the label of a position is that of the next one."""
+    """The number of each example's labels that count; `shifted` if the label of a position is that
+    of the next one.
+    """
     if "shift_labels" in inputs:
         labels = inputs["shift_labels"]
     else:
@@ -147,14 +192,23 @@ def n_labels(inputs: Inputs, *, shifted: bool) -> Tensor:
 
 
 def with_some_label(inputs: Inputs, *, shifted: bool) -> Inputs:
-    """The batch, with labels of 0 if none of its labels counts: its mean loss, which counts 0 times, is then no NaN."""
+    """The batch, with labels of 0 if none of its labels counts: its mean loss, which counts 0
+    times, is then no NaN.
+    """
     has_none = n_labels(inputs, shifted=shifted).sum() == 0
-    given = {name: inputs[name] for name in ("labels", "shift_labels") if inputs.get(name) is not None}
-    return {**inputs, **{name: torch.where(has_none, torch.zeros_like(one), one) for name, one in given.items()}}
+    given = {
+        name: inputs[name] for name in ("labels", "shift_labels") if inputs.get(name) is not None
+    }
+    return {
+        **inputs,
+        **{name: torch.where(has_none, torch.zeros_like(one), one) for name, one in given.items()},
+    }
 
 
 def _labelled(inputs: Inputs) -> Inputs:
-    """The labels of a causal batch as cudt has them: at each position, the token that it should predict."""
+    """The labels of a causal batch as cudt has them: at each position, the token that it should
+    predict.
+    """
     if "shift_labels" in inputs:
         return {"labels": inputs["shift_labels"]}
     return {"labels": F.pad(inputs["labels"], (0, 1), value=IGNORED)[..., 1:]}
@@ -176,7 +230,10 @@ def _small_inputs(model: nn.Module) -> dict[str, Tensor]:
         return {name: value.to(inner.device) for name, value in five_tokens().items()}
     size = getattr(inner.config, "image_size", None)
     if "pixel_values" not in parameters or size is None:
-        raise UserError(f"{type(inner).__name__} reads neither input_ids nor images of a known size (pixel_values)")
+        raise UserError(
+            f"{type(inner).__name__} reads neither input_ids nor images of a known size "
+            "(pixel_values)"
+        )
     sides = (size, size) if isinstance(size, int) else tuple(size)
     return {"pixel_values": torch.zeros(1, inner.config.num_channels, *sides, device=inner.device)}
 
@@ -184,6 +241,8 @@ def _small_inputs(model: nn.Module) -> dict[str, Tensor]:
 def _row(inputs: Inputs, row: int) -> Inputs:
     size = len(inputs["labels"])
     return {
-        name: value[row : row + 1] if isinstance(value, Tensor) and value.ndim and len(value) == size else value
+        name: value[row : row + 1]
+        if isinstance(value, Tensor) and value.ndim and len(value) == size
+        else value
         for name, value in inputs.items()
     }

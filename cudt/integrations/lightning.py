@@ -1,6 +1,8 @@
-"""Layerwise descent in Lightning: a callback that owns the constraints and steps λ with Lightning's own optimiser.
+"""Layerwise descent in Lightning: a callback that owns the constraints and steps λ with Lightning's
+own optimiser.
 
-    constraints = LayerwiseDescentCallback(cudt.LayerwiseDescent(n_layers=6, alpha=0.1, reference=0.69))
+    constraints = LayerwiseDescentCallback(cudt.LayerwiseDescent(n_layers=6, alpha=0.1,
+    reference=0.69))
 
     class Classifier(lightning.LightningModule):
         def training_step(self, batch):
@@ -40,19 +42,24 @@ try:
     import lightning.pytorch as pl
     from lightning.pytorch.utilities import rank_zero_info
 except ImportError as error:
-    raise ImportError("cudt.integrations.lightning needs Lightning; pip install 'cudt[lightning]'") from error
+    raise ImportError(
+        "cudt.integrations.lightning needs Lightning; pip install 'cudt[lightning]'"
+    ) from error
 
 
 class LayerwiseDescentCallback(pl.Callback):
-    """Trains a LightningModule on an objective of its layer losses; see the module's docstring for how to call it.
+    """Trains a LightningModule on an objective of its layer losses; see the module's docstring for
+    how to call it.
 
-    One step of the optimiser is one step of λ, on the mean f of the batches that it accumulates and of all processes.
-    λ, u and the dual optimiser are in Lightning's checkpoints. `objective`, `warmup_epochs` and `slack_restart` mean
-    what they mean in a recipe. `descent` must not be a part of the LightningModule: the callback saves and moves it.
+    One step of the optimiser is one step of λ, on the mean f of the batches that it accumulates and
+    of all processes. λ, u and the dual optimiser are in Lightning's checkpoints. `objective`,
+    `warmup_epochs` and `slack_restart` mean what they mean in a recipe. `descent` must not be a
+    part of the LightningModule: the callback saves and moves it.
 
-    Layer losses, violations, λ, slacks and the weights w_l are logged every `log_every_n_steps` updates of the Trainer,
-    as `loss/layer_01`, `violation/…`, `multiplier/…`, `slack/…` and `weight/…`; validation logs `eval_loss/…`,
-    `eval_violation/…`, `eval_feasible` and `eval_monotone`.
+    Layer losses, violations, λ, slacks and the weights w_l are logged every `log_every_n_steps`
+    updates of the Trainer, as `loss/layer_01`, `violation/…`, `multiplier/…`, `slack/…` and
+    `weight/…`; validation logs `eval_loss/…`, `eval_violation/…`, `eval_feasible` and
+    `eval_monotone`.
     """
 
     def __init__(
@@ -68,7 +75,8 @@ class LayerwiseDescentCallback(pl.Callback):
         self.warmup_epochs = warmup_epochs
         self.slack_restart = slack_restart
         self.verdicts: list[LayerVerdict] | None = None
-        """The verdict on each layer in the last validation; None without one, or if `measure` was not called."""
+        """The verdict on each layer in the last validation; None without one, or if `measure` was
+        not called."""
         self._trainer: pl.Trainer | None = None
         self._epoch = 0
         self._seen: list[Tensor] = []
@@ -78,17 +86,20 @@ class LayerwiseDescentCallback(pl.Callback):
     # ---------------------------------------------------------------- what the module calls
 
     def loss(self, layer_losses: Tensor) -> Tensor:
-        """J(f) for `training_step` to return, where f is the vector of the batch's mean layer losses.
+        """J(f) for `training_step` to return, where f is the vector of the batch's mean layer
+        losses.
 
-        Its gradient in f is that of J at the mean f of all processes. In the log form that depends on f, so the
-        processes exchange f here, and gradients cannot be accumulated over batches: their mean f is known too late.
+        Its gradient in f is that of J at the mean f of all processes. In the log form that depends
+        on f, so the processes exchange f here, and gradients cannot be accumulated over batches:
+        their mean f is known too late.
         """
         own = layer_losses.to(self.descent.multiplier_values.dtype)
         f = own.detach()
         if self.objective.gradient_needs_losses:
             if self._attached.accumulate_grad_batches > 1:
                 raise UserError(
-                    "accumulate_grad_batches: the log form needs the losses of the whole batch before the first "
+                    "accumulate_grad_batches: the log form needs the losses of the whole batch "
+                    "before the first "
                     "backward pass; set it to 1, or use form='linear'"
                 )
             f = self._mean_over_processes(f)
@@ -96,22 +107,27 @@ class LayerwiseDescentCallback(pl.Callback):
             self._seen.append(f)
         chosen = self.objective.indices(self.objective.layers)
         weights = self.objective.gradient(f[chosen])
-        # The value is J(f), the gradient ∂J/∂f at f. The gradient of u comes once per update, not once per batch.
-        # Not a product of vectors, which automatic mixed precision would round.
-        return self.objective.value(f[chosen]).detach() + (weights * (own - own.detach())[chosen]).sum()
+        # The value is J(f), the gradient ∂J/∂f at f. The gradient of u comes once per update, not
+        # once per batch. Not a product of vectors, which automatic mixed precision would round.
+        return (
+            self.objective.value(f[chosen]).detach()
+            + (weights * (own - own.detach())[chosen]).sum()
+        )
 
     def measure(self, layer_losses: Tensor, size: int = 1) -> None:
-        """Add validation data to the verdict: losses of single examples, (L, examples), or a batch's mean losses, (L,).
+        """Add validation data to the verdict: losses of single examples, (L, examples), or a
+        batch's mean losses, (L,).
 
-        A mean stands for `size` examples. The standard errors in the verdict are then those of the means of batches,
-        which needs many batches. Losses of single examples are better.
+        A mean stands for `size` examples. The standard errors in the verdict are then those of the
+        means of batches, which needs many batches. Losses of single examples are better.
         """
         losses = layer_losses.detach().double().cpu()
         is_mean = losses.ndim == 1
         rows = losses.unsqueeze(1) if is_mean else losses
         if rows.ndim != 2 or len(rows) != self.descent.n_layers:
             raise UserError(
-                f"measure: expected losses of {self.descent.n_layers} layers, as (layers,) or (layers, examples), "
+                f"measure: expected losses of {self.descent.n_layers} layers, as (layers,) or "
+                "(layers, examples), "
                 f"got a tensor of shape {tuple(layer_losses.shape)}"
             )
         weights = rows.new_full((rows.shape[1],), size if is_mean else 1)
@@ -121,20 +137,25 @@ class LayerwiseDescentCallback(pl.Callback):
     # ---------------------------------------------------------------- Lightning's hooks
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Check what can be checked before the optimiser exists, and move u to the device of the weights."""
+        """Check what can be checked before the optimiser exists, and move u to the device of the
+        weights.
+        """
         self._trainer = trainer
         if any(module is self.descent for module in pl_module.modules()):
             raise UserError(
-                f"{type(pl_module).__name__} has the LayerwiseDescent as a submodule, but the callback saves and moves "
+                f"{type(pl_module).__name__} has the LayerwiseDescent as a submodule, but the "
+                "callback saves and moves "
                 "it; store the callback in the module instead, and use callback.descent"
             )
         if trainer.strategy.handles_gradient_accumulation:
             raise UserError(
-                f"{type(trainer.strategy).__name__} accumulates gradients out of Lightning's sight, so λ would step "
+                f"{type(trainer.strategy).__name__} accumulates gradients out of Lightning's "
+                "sight, so λ would step "
                 "with every batch; use strategy='ddp' or one device"
             )
         if self.descent.trained_slack is not None:
-            # Lightning moves the state of the optimiser there. Otherwise λ stays on the CPU, which needs it to log.
+            # Lightning moves the state of the optimiser there. Otherwise λ stays on the CPU, which
+            # needs it to log.
             self.descent.to(trainer.strategy.root_device)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -142,22 +163,26 @@ class LayerwiseDescentCallback(pl.Callback):
         self._seen.clear()
         if len(trainer.optimizers) != 1:
             raise UserError(
-                f"configure_optimizers returned {len(trainer.optimizers)} optimizers, and λ steps with one; return one"
+                f"configure_optimizers returned {len(trainer.optimizers)} optimizers, and λ "
+                "steps with one; return one"
             )
         groups = trainer.optimizers[0].param_groups
         trained = {id(weight) for group in groups for weight in group["params"]}
         if any(id(slack) not in trained for slack in self.descent.slack_parameters()):
             raise UserError(
-                "resilience='slack': the optimizer does not train the slack; in configure_optimizers, call "
+                "resilience='slack': the optimizer does not train the slack; in "
+                "configure_optimizers, call "
                 "callback.descent.add_slack_to(optimizer)"
             )
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Turn the constraints off during warm-up, and restart the slack in the first batch of an epoch."""
-        # Not in the hooks of an epoch: on_train_epoch_start does not always run after a resume, and a fit should end
-        # with its slack.
+        """Turn the constraints off during warm-up, and restart the slack in the first batch of an
+        epoch.
+        """
+        # Not in the hooks of an epoch: on_train_epoch_start does not always run after a resume, and
+        # a fit should end with its slack.
         epoch = trainer.current_epoch
         self.objective.warming_up = self.objective.is_constrained and epoch < self.warmup_epochs
         if self.slack_restart and epoch != self._epoch:
@@ -167,13 +192,18 @@ class LayerwiseDescentCallback(pl.Callback):
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Step λ, and give u its gradient, from the point of the gradients that are about to be used."""
+        """Step λ, and give u its gradient, from the point of the gradients that are about to be
+        used.
+        """
         if not self._seen:
             raise UserError(
-                f"{type(pl_module).__name__}.training_step must return callback.loss(layer_losses), and this update "
+                f"{type(pl_module).__name__}.training_step must return "
+                "callback.loss(layer_losses), and this update "
                 "had none"
             )
-        f = self._mean_over_processes(torch.stack(self._seen).mean(0)).to(self.descent.multiplier_values.device)
+        f = self._mean_over_processes(torch.stack(self._seen).mean(0)).to(
+            self.descent.multiplier_values.device
+        )
         self._seen.clear()
         chosen = f[self.objective.indices(self.objective.layers)]
         self.objective.accumulate_slack_gradient(chosen)
@@ -194,7 +224,9 @@ class LayerwiseDescentCallback(pl.Callback):
             if self.descent.resilience != "none":
                 found["slack"] = self.descent.slack
         return {
-            layer_key(name, layer): value for name, values in found.items() for layer, value in enumerate(values, 1)
+            layer_key(name, layer): value
+            for name, values in found.items()
+            for layer, value in enumerate(values, 1)
         }
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -209,9 +241,15 @@ class LayerwiseDescentCallback(pl.Callback):
             return
         self.verdicts = descent_verdict.judge(self.descent, parts)
         rows = sum(len(weights) for _, weights in parts)
-        errors = f"standard errors over {rows} {self._unit}" if rows > 1 else "too little data for standard errors"
+        errors = (
+            f"standard errors over {rows} {self._unit}"
+            if rows > 1
+            else "too little data for standard errors"
+        )
         self._basis = f"after update {trainer.global_step}; {errors}"
-        pl_module.log_dict(descent_verdict.logged(self.verdicts, self.descent.reference), sync_dist=True)
+        pl_module.log_dict(
+            descent_verdict.logged(self.verdicts, self.descent.reference), sync_dist=True
+        )
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the verdict of the last validation."""
@@ -233,7 +271,10 @@ class LayerwiseDescentCallback(pl.Callback):
     @property
     def _attached(self) -> pl.Trainer:
         if self._trainer is None:
-            raise UserError("the LayerwiseDescentCallback has no trainer; pass it to Trainer(callbacks=[callback])")
+            raise UserError(
+                "the LayerwiseDescentCallback has no trainer; pass it to "
+                "Trainer(callbacks=[callback])"
+            )
         return self._trainer
 
     def _mean_over_processes(self, f: Tensor) -> Tensor:

@@ -4,13 +4,15 @@
     trainer.train()
     trainer.verdicts                      # which layers meet their constraints on eval_dataset
 
-The model's own head reads every layer (models/own_head.py). One update, on any number of micro-batches and processes:
+The model's own head reads every layer (models/own_head.py). One update, on any number of
+micro-batches and processes:
 
     f ← the mean loss of each layer       Trainer's own loss, from one forward pass
     weights:  step down ∂J/∂weights       J = f_L, the mean of f, or the Lagrangian
     λ:        step up g(f), onto λ ≥ 0    from the same f, between the backward pass and the step of the weights
 
-`DescentMixin` does the same for subclasses of Trainer, such as TRL's `SFTTrainer`: put it first among the bases.
+`DescentMixin` does the same for subclasses of Trainer, such as TRL's `SFTTrainer`: put it first
+among the bases.
 """
 
 from __future__ import annotations
@@ -49,12 +51,12 @@ else:
 class DescentMixin(_Base):
     """Layerwise descent for Trainer and its subclasses.
 
-    `descent` and `noise` are the sections of a recipe; `objective` is constrained, supervised or erm, or the import
-    path of your own. With erm the update is Trainer's.
+    `descent` and `noise` are the sections of a recipe; `objective` is constrained, supervised or
+    erm, or the import path of your own. With erm the update is Trainer's.
     """
 
-    #: The loss of a micro-batch is divided by the labels of the whole update, whatever the model does with
-    #: `num_items_in_batch`: many heads take it and ignore it.
+    #: The loss of a micro-batch is divided by the labels of the whole update, whatever the model
+    #: does with `num_items_in_batch`: many heads take it and ignore it.
     loss_is_scaled_for_ga = True
 
     def __init__(
@@ -82,29 +84,42 @@ class DescentMixin(_Base):
     def _check_supported(self) -> None:
         if self.args.n_gpu > 1:
             raise UserError(
-                "layerwise descent needs a process for each GPU; start the program with `accelerate launch` or torchrun"
+                "layerwise descent needs a process for each GPU; start the program with "
+                "`accelerate launch` or torchrun"
             )
-        splits = {"FSDP": self.is_fsdp_enabled or self.is_fsdp_xla_enabled, "DeepSpeed": self.is_deepspeed_enabled}
+        splits = {
+            "FSDP": self.is_fsdp_enabled or self.is_fsdp_xla_enabled,
+            "DeepSpeed": self.is_deepspeed_enabled,
+        }
         if name := next((name for name, is_on in splits.items() if is_on), None):
             raise UserError(
-                f"layerwise descent does not support {name}: the head reads every layer from whole weights; remove it "
+                f"layerwise descent does not support {name}: the head reads every layer from "
+                "whole weights; remove it "
                 "from TrainingArguments and from accelerate's configuration"
             )
 
     # ---------------------------------------------------------------- one update
 
-    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> Any:
         """The micro-batches of an update, which begins here."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         problem = self._known_problem()
         problem.objective.warming_up = problem.is_warming_up(self.state.epoch or 0.0)
-        self.update = DescentUpdate(problem.objective, self.accelerator, batches, shifted=self._shifts_labels)
+        self.update = DescentUpdate(
+            problem.objective, self.accelerator, batches, shifted=self._shifts_labels
+        )
         # Not now: a resumed training restores its random state only after this.
-        self._not_seen = batches if len(batches) > 1 and problem.objective.gradient_needs_losses else []
+        self._not_seen = (
+            batches if len(batches) > 1 and problem.objective.gradient_needs_losses else []
+        )
         return batches, None
 
     def _look_ahead(self, batches: list[Inputs]) -> None:
-        """In the log form ∂J/∂f needs f of the whole update, which takes a second forward pass if that is split."""
+        """In the log form ∂J/∂f needs f of the whole update, which takes a second forward pass if
+        that is split.
+        """
         assert self.update is not None
         self.model.train()
         device = self.args.device
@@ -121,7 +136,9 @@ class DescentMixin(_Base):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """A micro-batch's share of J, up to a number that the weights do not change; in evaluation, Trainer's loss."""
+        """A micro-batch's share of J, up to a number that the weights do not change; in evaluation,
+        Trainer's loss.
+        """
         if not model.training or return_outputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         assert self.update is not None, "an update begins with `get_batch_samples`"
@@ -132,13 +149,20 @@ class DescentMixin(_Base):
         return self.update.share(losses, inputs)
 
     def _layer_losses(self, model: nn.Module, inputs: Inputs, weights: Tensor | None) -> Tensor:
-        problem, inputs = self._known_problem(), with_some_label(inputs, shifted=self._shifts_labels)
+        problem, inputs = (
+            self._known_problem(),
+            with_some_label(inputs, shifted=self._shifts_labels),
+        )
         loss = functools.partial(super().compute_loss, num_items_in_batch=None)
-        with self.noise.on(self.model, inputs, f"train {self.args.seed} {int(self.state.epoch or 0)}") as noisy:
+        with self.noise.on(
+            self.model, inputs, f"train {self.args.seed} {int(self.state.epoch or 0)}"
+        ) as noisy:
             return problem.reader.losses(model, noisy, loss, problem.objective.layers, weights)
 
     def dual_step(self) -> None:
-        """Move λ, and give the slack its gradient; between the backward pass and the step of the weights."""
+        """Move λ, and give the slack its gradient; between the backward pass and the step of the
+        weights.
+        """
         assert self.update is not None
         problem, f = self._known_problem(), self.update.end()
         problem.note(f)
@@ -159,7 +183,8 @@ class DescentMixin(_Base):
         is_new = self.optimizer is None or self.problem is None
         if is_new and self.descent_settings.resilience == "slack" and self.lr_scheduler is not None:
             raise UserError(
-                "optimizers: a scheduler that exists before the slack cannot schedule it; give optimizers=(optimizer, "
+                "optimizers: a scheduler that exists before the slack cannot schedule it; give "
+                "optimizers=(optimizer, "
                 "None) and lr_scheduler_type, or use resilience='decay'"
             )
         optimizer = super().create_optimizer(*([] if model is None else [model]))
@@ -170,7 +195,9 @@ class DescentMixin(_Base):
 
     @property
     def _shifts_labels(self) -> bool:
-        """Whether the loss compares a position with the label of the next one, as causal language models do."""
+        """Whether the loss compares a position with the label of the next one, as causal language
+        models do.
+        """
         # Trainer knows it by the name of the loss, which some models (GPT-2) do not have.
         known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
         return self._loss_shifts_labels or type(unwrapped(self.model)).__name__ in known
@@ -179,7 +206,9 @@ class DescentMixin(_Base):
         # Label smoothing and losses of the user's are not computed in chunks.
         is_plain = self.label_smoother is None and self.compute_loss_func is None
         shifted = self._shifts_labels
-        reader = LayerReader(self.model, self.accelerator.autocast, shifted=shifted, in_chunks=is_plain and shifted)
+        reader = LayerReader(
+            self.model, self.accelerator.autocast, shifted=shifted, in_chunks=is_plain and shifted
+        )
         batches = self._batches_to_measure
         # Anew: that of a training before was of another model.
         self.noise.sigma_x = measured_sigma(self.model, batches()) if self.noise.gamma else None
@@ -189,7 +218,8 @@ class DescentMixin(_Base):
     def _batches_to_measure(self) -> Iterator[Inputs]:
         if not hasattr(self.train_dataset, "__len__"):
             raise UserError(
-                "a data set without a length cannot be measured; set descent.reference to a number and gamma_train to 0"
+                "a data set without a length cannot be measured; set descent.reference to a "
+                "number and gamma_train to 0"
             )
         return self.plain_batches(self.train_dataset)
 
@@ -202,17 +232,22 @@ class DescentMixin(_Base):
             dataset = self._remove_unused_columns(dataset)
         else:
             collate = self._get_collator_with_removed_columns(collate)
-        loader = torch.utils.data.DataLoader(dataset, batch_size=self.args.eval_batch_size, collate_fn=collate)
+        loader = torch.utils.data.DataLoader(
+            dataset, batch_size=self.args.eval_batch_size, collate_fn=collate
+        )
         # Collators draw on the CPU.
         with torch.random.fork_rng([]):
             yield from loader
 
-    # ---------------------------------------------------------------- logs, checkpoints, the verdict
+    # ---------------------------------------------------------------- logs, checkpoints, the
+    # verdict
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Trainer's log, with losses, violations, λ, slack and w_l of the layers in the last update.
+        """Trainer's log, with losses, violations, λ, slack and w_l of the layers in the last
+        update.
 
-        `loss` is f_L, which compares with training without constraints; `objective` is what was minimised.
+        `loss` is f_L, which compares with training without constraints; `objective` is what was
+        minimised.
         """
         if "loss" in logs and self.problem is not None:
             logs = {**logs, **self.problem.logged(logs["loss"])}
@@ -239,12 +274,16 @@ class DescentMixin(_Base):
 
     @torch.no_grad()
     def judge(self, dataset: Any = None) -> list[LayerVerdict]:
-        """The verdict about each layer's constraint on a data set, by default eval_dataset, at noise γ_train."""
+        """The verdict about each layer's constraint on a data set, by default eval_dataset, at
+        noise γ_train.
+        """
         dataset = self.eval_dataset if dataset is None else dataset
         if self.problem is None:
             raise UserError("judge: the constraints are made by train(); call it first")
         if dataset is None or isinstance(dataset, dict):
-            raise UserError("judge: eval_dataset is missing, or several data sets; give judge one data set")
+            raise UserError(
+                "judge: eval_dataset is missing, or several data sets; give judge one data set"
+            )
         problem = self.problem
         self.model.eval()
         loss = functools.partial(super().compute_loss, num_items_in_batch=None)
@@ -277,8 +316,8 @@ class _Steps(TrainerCallback):
         self._is_within_epoch = not float(state.epoch or 0).is_integer()
 
     def on_epoch_begin(self, *_: Any, **__: Any) -> None:
-        # Not at the end of an epoch: the verdict says which constraints the slack relaxes. Not if a resumed training
-        # begins within an epoch.
+        # Not at the end of an epoch: the verdict says which constraints the slack relaxes. Not if a
+        # resumed training begins within an epoch.
         if self._trainer.descent_settings.slack_restart and not self._is_within_epoch:
             self._descent.restart_slack()
         self._is_within_epoch = False

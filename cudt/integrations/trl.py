@@ -1,4 +1,6 @@
-"""TRL's supervised fine-tuning with layerwise descent; other trainers of TRL take the mixin in the same way."""
+"""TRL's supervised fine-tuning with layerwise descent; other trainers of TRL take the mixin in the
+same way.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,6 @@ __all__ = ["Descent", "DescentSFTTrainer", "Noise"]
 class DescentSFTTrainer(DescentMixin, SFTTrainer):
     """`trl.SFTTrainer` with layerwise descent: `descent=Descent(alpha=…)`.
 
-    TRL's entropy and token accuracy are logged in evaluation only: they need the logits of the last layer, which are
-    never all computed here.
+    TRL's entropy and token accuracy are logged in evaluation only: they need the logits of the last
+    layer, which are never all computed here.
     """

@@ -2,8 +2,9 @@
 
     minimise f_L  subject to  g_l ≤ 0,  l = 1 … L
 
-where g_l is the violation of layer l's constraint (constraints.py); in the log form, log f_L is minimised. The log form
-does not depend on the scale of the loss, so one dual learning rate fits cross-entropies and squared pixels alike.
+where g_l is the violation of layer l's constraint (constraints.py); in the log form, log f_L is
+minimised. The log form does not depend on the scale of the loss, so one dual learning rate fits
+cross-entropies and squared pixels alike.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class _Multipliers(cooper.multipliers.DenseMultiplier):
 
 
 class LayerwiseDescent(nn.Module):
-    """The constraints f_l ≤ (1−α_l)·f_{l−1} with their multipliers λ, slacks u and Lagrangian, for any training loop:
+    """The constraints f_l ≤ (1−α_l)·f_{l−1} with their multipliers λ, slacks u and Lagrangian, for
+    any training loop:
 
         descent = LayerwiseDescent(n_layers=6, alpha=0.1, reference=0.69, dual=Dual(learning_rate=1e-2))
         optimizer = torch.optim.Adam(model.parameters())
@@ -57,26 +59,30 @@ class LayerwiseDescent(nn.Module):
             descent.dual_step(f)                     # λ ascends on the same f
             optimizer.step()
 
-    Resilience relaxes the constraints to g_l ≤ u_l at the cost β/2·‖u‖². `slack` trains u ≥ 0 together with the
-    weights. `decay` inserts the optimal u = λ/β, which leaves −‖λ‖²/2β in the dual. With decay="coupled" its gradient
-    ∇ − λ/β goes *into* the dual optimiser, so for a constant violation v both settle at λ = βv. With decay="decoupled"
-    the optimiser sees ∇ alone, and λ ← [(1 − η₂/β)·λ + step]₊, as AdamW decays weights: under Adam, whose step does not
-    depend on the size of ∇, that settles at λ = β for every v > 0. λ and u start at 0.
+    Resilience relaxes the constraints to g_l ≤ u_l at the cost β/2·‖u‖². `slack` trains u ≥ 0
+    together with the weights. `decay` inserts the optimal u = λ/β, which leaves −‖λ‖²/2β in the
+    dual. With decay="coupled" its gradient ∇ − λ/β goes *into* the dual optimiser, so for a
+    constant violation v both settle at λ = βv. With decay="decoupled" the optimiser sees ∇ alone,
+    and λ ← [(1 − η₂/β)·λ + step]₊, as AdamW decays weights: under Adam, whose step does not depend
+    on the size of ∇, that settles at λ = β for every v > 0. λ and u start at 0.
 
-    gradient="proxy" takes f_{l−1} in g_l as a number on the primal side, while λ ascends on the same g: then no layer's
-    loss has a negative weight (`effective_weights`).
+    gradient="proxy" takes f_{l−1} in g_l as a number on the primal side, while λ ascends on the
+    same g: then no layer's loss has a negative weight (`effective_weights`).
 
-    The linear and the log form have the same feasible set, but the same minimisers only without resilience. The form
-    "ladder" asks for f_l ≤ (1−α_1)·…·(1−α_l)·f_0: bounds that no layer can move.
+    The linear and the log form have the same feasible set, but the same minimisers only without
+    resilience. The form "ladder" asks for f_l ≤ (1−α_1)·…·(1−α_l)·f_0: bounds that no layer can
+    move.
 
-    As a module: `.to(device)` moves λ, u and the state of the dual optimiser, and `state_dict()` contains all three.
-    Losses on an accelerator are also fine while λ is on the CPU: the Lagrangian is computed on their device.
-    λ is not a parameter, so `parameters()` is safe to hand to the primal optimiser: it yields the slack or nothing.
-    λ and u keep their precision in `.half()` and `.bfloat16()`, which would round small steps away.
+    As a module: `.to(device)` moves λ, u and the state of the dual optimiser, and `state_dict()`
+    contains all three. Losses on an accelerator are also fine while λ is on the CPU: the Lagrangian
+    is computed on their device. λ is not a parameter, so `parameters()` is safe to hand to the
+    primal optimiser: it yields the slack or nothing. λ and u keep their precision in `.half()` and
+    `.bfloat16()`, which would round small steps away.
 
-    Losses that are NaN or infinite raise a ValueError, at the cost of one device synchronisation per call;
-    `check_finite=False` leaves that to the caller. `dual_step` refuses a dual gradient that is not finite in any case:
-    λ would stay NaN for ever. While λ is on the CPU, that waits for no device.
+    Losses that are NaN or infinite raise a ValueError, at the cost of one device synchronisation
+    per call; `check_finite=False` leaves that to the caller. `dual_step` refuses a dual gradient
+    that is not finite in any case: λ would stay NaN for ever. While λ is on the CPU, that waits for
+    no device.
     """
 
     def __init__(
@@ -108,11 +114,14 @@ class LayerwiseDescent(nn.Module):
         self.decay: Decay = decay
         self._kept = 1 - dual.learning_rate / self.beta
         self.check_finite = check_finite
-        # One vector for all layers: one constraint per layer is slower, and its order could differ between processes.
+        # One vector for all layers: one constraint per layer is slower, and its order could differ
+        # between processes.
         multiplier = _Multipliers(num_constraints=n_layers, device=torch.device(device))
         # Cooper's constraint is not a module, which keeps λ out of `parameters()`.
         self.constraint = cooper.Constraint(cooper.ConstraintType.INEQUALITY, multiplier=multiplier)
-        self.trained_slack = nn.Parameter(torch.zeros(n_layers, device=device)) if resilience == "slack" else None
+        self.trained_slack = (
+            nn.Parameter(torch.zeros(n_layers, device=device)) if resilience == "slack" else None
+        )
         self.dual_optimizer = _dual_optimizer(multiplier.weight, dual)
 
     @property
@@ -134,24 +143,31 @@ class LayerwiseDescent(nn.Module):
         return self.multiplier_values / self.beta
 
     def slack_in_loss_units(self, layer_losses: Tensor) -> Tensor:
-        """The loss that slack adds to what a constraint allows: u_l; in the log form, exp(u_l) − 1 times the bound."""
+        """The loss that slack adds to what a constraint allows: u_l; in the log form, exp(u_l) − 1
+        times the bound.
+        """
         slack = self.slack.to(layer_losses)
         return slack.expm1() * self.allowed_losses(layer_losses) if self.form == "log" else slack
 
     def allowed_losses(self, layer_losses: Tensor) -> Tensor:
-        """The largest losses that meet the constraints without relaxation, in the unit of the loss."""
+        """The largest losses that meet the constraints without relaxation, in the unit of the
+        loss.
+        """
         return allowed_losses(layer_losses, self.reference, self.rates, self.form)
 
     def slack_parameters(self) -> Iterator[nn.Parameter]:
-        """Parameters that the primal optimiser trains besides the weights: u with resilience="slack", else none."""
+        """Parameters that the primal optimiser trains besides the weights: u with
+        resilience="slack", else none.
+        """
         if self.trained_slack is not None:
             yield self.trained_slack
 
     def add_slack_to(self, optimizer: torch.optim.Optimizer) -> None:
-        """Let a primal optimiser train u, and project it after each of its steps; u has no weight decay.
+        """Let a primal optimiser train u, and project it after each of its steps; u has no weight
+        decay.
 
-        Changes nothing unless resilience="slack". Call it before something wraps the optimiser: a schedule of the
-        learning rate, or Accelerate.
+        Changes nothing unless resilience="slack". Call it before something wraps the optimiser: a
+        schedule of the learning rate, or Accelerate.
         """
         for slack in self.slack_parameters():
             optimizer.register_step_post_hook(lambda *_: self.project_slack())
@@ -168,13 +184,17 @@ class LayerwiseDescent(nn.Module):
         return descent_violations(layer_losses, self.reference, self.rates, self.form)
 
     def effective_weights(self) -> Tensor:
-        """w_1 … w_L: the weight of each layer's loss in the primal step; a negative one raises it (constraints.py)."""
+        """w_1 … w_L: the weight of each layer's loss in the primal step; a negative one raises it
+        (constraints.py).
+        """
         return effective_weights(self.multiplier_values, self.rates, self.form, self.gradient)
 
     def settled_weights(self) -> Tensor | None:
-        """w_1 … w_L where λ would settle if no layer improved on f_0; None without resilience, where it would not.
+        """w_1 … w_L where λ would settle if no layer improved on f_0; None without resilience,
+        where it would not.
 
-        Then g_l = α_l·f_0 in the linear form, and λ_l = β·g_l; under Adam with decoupled decay, λ_l = β.
+        Then g_l = α_l·f_0 in the linear form, and λ_l = β·g_l; under Adam with decoupled decay, λ_l
+        = β.
         """
         if self.resilience == "none":
             return None
@@ -185,7 +205,9 @@ class LayerwiseDescent(nn.Module):
         return effective_weights(self.beta * violation, self.rates, self.form, self.gradient)
 
     def compute_cmp_state(self, layer_losses: Tensor) -> cooper.CMPState:
-        """Cooper's view of a point: loss f_L (+ β/2·‖u‖²) and violation g (− u), in the precision of λ."""
+        """Cooper's view of a point: loss f_L (+ β/2·‖u‖²) and violation g (− u), in the precision
+        of λ.
+        """
         self._check_shape(layer_losses)
         if self.check_finite:
             self._check_finite(layer_losses.detach())
@@ -203,13 +225,17 @@ class LayerwiseDescent(nn.Module):
 
     def _observed(self, layer_losses: Tensor, gradient: Gradient) -> Tensor:
         """g − u."""
-        violation = descent_violations(layer_losses, self.reference, self.rates, self.form, gradient)
+        violation = descent_violations(
+            layer_losses, self.reference, self.rates, self.form, gradient
+        )
         if self.trained_slack is not None:
             violation = violation - sent(self.trained_slack, violation.device)
         return violation
 
     def lagrangian(self, layer_losses: Tensor) -> Tensor:
-        """f_L + Σ λ_l·(g_l − u_l) + β/2·‖u‖² (u = 0 unless slack is trained); differentiable in f and u, not in λ."""
+        """f_L + Σ λ_l·(g_l − u_l) + β/2·‖u‖² (u = 0 unless slack is trained); differentiable in f
+        and u, not in λ.
+        """
         with without_autocast(layer_losses.device):
             return self.compute_cmp_state(layer_losses).compute_primal_lagrangian().lagrangian
 
@@ -218,22 +244,27 @@ class LayerwiseDescent(nn.Module):
         return self.lagrangian(layer_losses)
 
     def dual_step(self, layer_losses: Tensor) -> None:
-        """λ ← [λ + ascent on (g − u)]₊, where u is the trained slack, λ/β under coupled decay, or 0.
+        """λ ← [λ + ascent on (g − u)]₊, where u is the trained slack, λ/β under coupled decay, or
+        0.
 
         Under decoupled decay λ ← [(1 − η₂/β)·λ + ascent on g]₊.
 
-        Call it between the primal backward pass and the primal step, so that both sides step from the same point.
+        Call it between the primal backward pass and the primal step, so that both sides step from
+        the same point.
         """
         with without_autocast(layer_losses.device):
             gradient = self._dual_gradient(layer_losses.detach())
         if not bool(torch.isfinite(gradient).all()):
             self._check_finite(layer_losses.detach())
-            raise ValueError(f"the dual gradient must be finite, got {gradient.tolist()}; λ is unchanged")
+            raise ValueError(
+                f"the dual gradient must be finite, got {gradient.tolist()}; λ is unchanged"
+            )
         weight = self._multiplier.weight
         self.dual_optimizer.zero_grad()
         weight.grad = gradient
         if self.decay == "decoupled":
-            # Before the step, as AdamW does it; the optimisers' steps depend on the gradient, not on λ.
+            # Before the step, as AdamW does it; the optimisers' steps depend on the gradient, not
+            # on λ.
             weight.data.mul_(self._kept)
         self.dual_optimizer.step()
         self._multiplier.post_step_()
@@ -258,10 +289,13 @@ class LayerwiseDescent(nn.Module):
     def extra_repr(self) -> str:
         return f"n_layers={self.n_layers}, reference={self.reference:g}, form={self.form}, resilience={self.resilience}"
 
-    # ---------------------------------------------------------------- module: devices and checkpoints
+    # ---------------------------------------------------------------- module: devices and
+    # checkpoints
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LayerwiseDescent:
-        """Move λ, u and the dual optimiser's state to the device that `fn` moves tensors to, in their precision."""
+        """Move λ, u and the dual optimiser's state to the device that `fn` moves tensors to, in
+        their precision.
+        """
 
         def move(tensor: Tensor) -> Tensor:
             return tensor.to(fn(tensor).device)
@@ -273,12 +307,15 @@ class LayerwiseDescent(nn.Module):
             self._multiplier.weight = nn.Parameter(moved)
             optimizer.param_groups[0]["params"] = [self._multiplier.weight]
             optimizer.state.clear()
-            # Moves the state to λ's device, except for counters that the optimiser keeps on the CPU.
+            # Moves the state to λ's device, except for counters that the optimiser keeps on the
+            # CPU.
             optimizer.load_state_dict(state)
         return self
 
     def get_extra_state(self) -> dict[str, Any]:
-        """λ and the dual optimiser's state, as plain tensors and numbers that `torch.load` reads with weights_only."""
+        """λ and the dual optimiser's state, as plain tensors and numbers that `torch.load` reads
+        with weights_only.
+        """
         return {
             "multipliers": self.multiplier_values.clone(),
             "dual_optimizer": self.dual_optimizer.state_dict()["state"],
@@ -288,12 +325,15 @@ class LayerwiseDescent(nn.Module):
         """Load what `get_extra_state` returned."""
         if len(state["multipliers"]) != self.n_layers:
             raise ValueError(
-                f"checkpoint does not fit this problem: it has {len(state['multipliers'])} multipliers, "
+                f"checkpoint does not fit this problem: it has {len(state['multipliers'])} "
+                "multipliers, "
                 f"and the problem has {self.n_layers} layers"
             )
         self._multiplier.weight.data.copy_(state["multipliers"])
         groups = self.dual_optimizer.state_dict()["param_groups"]
-        self.dual_optimizer.load_state_dict({"state": state["dual_optimizer"], "param_groups": groups})
+        self.dual_optimizer.load_state_dict(
+            {"state": state["dual_optimizer"], "param_groups": groups}
+        )
 
     # ---------------------------------------------------------------- checks
 
@@ -305,12 +345,18 @@ class LayerwiseDescent(nn.Module):
             )
 
     def _check_finite(self, layer_losses: Tensor) -> None:
-        # One synchronisation for all layers; which layer it is matters only once something is wrong.
+        # One synchronisation for all layers; which layer it is matters only once something is
+        # wrong.
         if bool(torch.isfinite(layer_losses).all()):
             return
-        bad = [f"f_{layer} = {f}" for layer, f in enumerate(layer_losses.tolist(), 1) if not math.isfinite(f)]
+        bad = [
+            f"f_{layer} = {f}"
+            for layer, f in enumerate(layer_losses.tolist(), 1)
+            if not math.isfinite(f)
+        ]
         raise ValueError(
-            f"layer losses must be finite, got {', '.join(bad)}; lower the learning rates, or check the batch"
+            f"layer losses must be finite, got {', '.join(bad)}; lower the learning rates, or "
+            "check the batch"
         )
 
 
@@ -326,14 +372,20 @@ def _check_choices(**given: str) -> None:
 
 def _check_beta(resilience: str, beta: float | None, decay: str, dual: Dual) -> None:
     if (resilience == "none") != (beta is None):
-        raise ValueError("beta is the price of resilience: give it with slack or decay, and not with none")
+        raise ValueError(
+            "beta is the price of resilience: give it with slack or decay, and not with none"
+        )
     if beta is not None and not beta > 0:
         raise ValueError(f"beta must be above 0, got {beta:g}")
     if decay == "decoupled" and resilience != "decay":
-        raise ValueError(f"decay='decoupled' has no effect with resilience={resilience!r}; use resilience='decay'")
+        raise ValueError(
+            f"decay='decoupled' has no effect with resilience={resilience!r}; use "
+            "resilience='decay'"
+        )
     if decay == "decoupled" and beta is not None and dual.learning_rate > beta:
         raise ValueError(
-            f"decay='decoupled' multiplies λ by 1 − η₂/β, which must not be negative: the dual learning rate is "
+            "decay='decoupled' multiplies λ by 1 − η₂/β, which must not be negative: the dual "
+            "learning rate is "
             f"{dual.learning_rate:g} and beta is {beta:g}"
         )
 
@@ -341,7 +393,8 @@ def _check_beta(resilience: str, beta: float | None, decay: str, dual: Dual) -> 
 def _checked_reference(reference: float) -> float:
     if isinstance(reference, str):
         raise ValueError(
-            f"reference={reference!r}: only a recipe can use 'auto', because it needs a task to measure f_0 on; "
+            f"reference={reference!r}: only a recipe can use 'auto', because it needs a task to "
+            "measure f_0 on; "
             "pass f_0 as a number, such as log(number of classes) for a cross-entropy"
         )
     if not (math.isfinite(reference) and reference > 0):

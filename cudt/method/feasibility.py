@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from cudt.method.measurement import MeasuredExamples
 
-#: A violation of up to this many standard errors may be chance; the theory has such a term, ζ(M, δ).
+#: A violation of up to this many standard errors may be chance; the theory has such a term, ζ(M,
+#: δ).
 TOLERANCE = 2.0
 
 Verdict = Literal["met", "borderline", "relaxed", "violated"]
@@ -25,7 +26,8 @@ FAILING: tuple[Verdict, ...] = ("violated", "relaxed")
 
 @dataclass(frozen=True)
 class LayerVerdict:
-    """g_l = f_l − allowed_l in the unit of the loss on validation data, its standard error, and the verdict.
+    """g_l = f_l − allowed_l in the unit of the loss on validation data, its standard error, and the
+    verdict.
 
     met          g_l ≤ 0
     borderline   0 < g_l ≤ 2 standard errors: not distinguishable from 0 with this much data
@@ -51,11 +53,16 @@ class LayerVerdict:
 
 
 def judge(
-    measured: MeasuredExamples, reference: float, rates: Sequence[float], slack: Tensor, form: Form = "linear"
+    measured: MeasuredExamples,
+    reference: float,
+    rates: Sequence[float],
+    slack: Tensor,
+    form: Form = "linear",
 ) -> list[LayerVerdict]:
     """One verdict per layer; `slack` is u_l in units of the loss.
 
-    The standard error is that of the paired per-example differences f_l − (1−α_l)·f_{l−1}, or of f_l on the ladder.
+    The standard error is that of the paired per-example differences f_l − (1−α_l)·f_{l−1}, or of
+    f_l on the ladder.
     """
 
     def differences() -> Iterator[tuple[Tensor, Tensor]]:
@@ -70,10 +77,15 @@ def judge(
     correction = count / (count - 1) if count > 1 else 1.0
     variance = slack.new_zeros(())
     for difference, share in differences():
-        variance = variance + correction * (difference - violation.unsqueeze(1)).square() @ share.square()
+        variance = (
+            variance + correction * (difference - violation.unsqueeze(1)).square() @ share.square()
+        )
     losses = measured.layer_losses
     columns = (losses, losses - violation, violation, variance.sqrt(), slack)
-    return [LayerVerdict(layer, *row) for layer, row in enumerate(zip(*(c.tolist() for c in columns), strict=True), 1)]
+    return [
+        LayerVerdict(layer, *row)
+        for layer, row in enumerate(zip(*(c.tolist() for c in columns), strict=True), 1)
+    ]
 
 
 def is_feasible(verdicts: Sequence[LayerVerdict]) -> bool:

@@ -1,4 +1,6 @@
-"""The result of measuring a model on a data set: losses and scores of every example at every layer."""
+"""The result of measuring a model on a data set: losses and scores of every example at every
+layer.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from torch import Tensor
 class MeasuredExamples(ABC):
     """Losses and scores of examples at every layer, read in blocks of examples.
 
-    Results over all examples are sums over the blocks. All examples of a large data set do not fit into memory at every
-    layer and noise level; see `Measurement` for those that do.
+    Results over all examples are sums over the blocks. All examples of a large data set do not fit
+    into memory at every layer and noise level; see `Measurement` for those that do.
     """
 
     @abstractmethod
@@ -34,7 +36,9 @@ class MeasuredExamples(ABC):
 
     @property
     def input_score(self) -> float | None:
-        """The weighted mean score of the noisy inputs; None for tasks where the input is no answer."""
+        """The weighted mean score of the noisy inputs; None for tasks where the input is no
+        answer.
+        """
         total = self._sums[2]
         return None if total is None else (total / self.total_weight).item()
 
@@ -47,14 +51,18 @@ class MeasuredExamples(ABC):
         """All examples at the last layer only."""
         parts = [
             # Copies: a view of the last layer would keep the whole block in memory.
-            Measurement(one.losses[-1:].clone(), one.scores[-1:].clone(), one.weights.clone(), one.ids)
+            Measurement(
+                one.losses[-1:].clone(), one.scores[-1:].clone(), one.weights.clone(), one.ids
+            )
             for one in self.blocks()
         ]
         return Measurement.joined(parts)
 
     @cached_property
     def _sums(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """Weighted sums of losses, scores and scores of inputs, and the sum of the weights, in one pass."""
+        """Weighted sums of losses, scores and scores of inputs, and the sum of the weights, in one
+        pass.
+        """
         losses, scores, inputs, weights = torch.zeros(()), torch.zeros(()), None, torch.zeros(())
         for block in self.blocks():
             losses = losses + block.losses @ block.weights
@@ -67,14 +75,17 @@ class MeasuredExamples(ABC):
 
 @dataclass(frozen=True)
 class Measurement(MeasuredExamples):
-    """Losses and scores of every example at every layer, (layers, examples), with the examples' weights and ids."""
+    """Losses and scores of every example at every layer, (layers, examples), with the examples'
+    weights and ids.
+    """
 
     losses: Tensor
     scores: Tensor
     weights: Tensor
     ids: list[str]
     input_scores: Tensor | None = None
-    """The score of each example's noisy input as an answer, (examples,); None for tasks where it is none."""
+    """The score of each example's noisy input as an answer, (examples,); None for tasks where it is
+    none."""
 
     def blocks(self) -> Iterator[Measurement]:
         """All examples at once."""
@@ -90,10 +101,11 @@ class Measurement(MeasuredExamples):
         return cls(losses, scores, weights, ids, torch.cat(inputs) if inputs else None)
 
     def grouped(self, names: Sequence[str]) -> Measurement:
-        """One row for all examples of the same name, with their weighted mean and their total weight.
+        """One row for all examples of the same name, with their weighted mean and their total
+        weight.
 
-        The means over all examples stay the same. Standard errors need it: an example measured with two noise seeds is
-        still one example.
+        The means over all examples stay the same. Standard errors need it: an example measured with
+        two noise seeds is still one example.
         """
         unique = sorted(set(names))
         numbers = {name: number for number, name in enumerate(unique)}

@@ -12,18 +12,23 @@ from cudt.models.lora import Lora
 from cudt.utils.errors import UserError
 
 
-def with_adapters(model: Any, lora: Lora, source: PretrainedName, task_type: str | None = None) -> Any:
+def with_adapters(
+    model: Any, lora: Lora, source: PretrainedName, task_type: str | None = None
+) -> Any:
     """The model wrapped by peft: its own weights are frozen, and only its adapters are trained.
 
-    The modules of the model stay the same objects, with their hooks; its linear layers are replaced by adapted ones.
-    Linear layers that are frozen before get no adapter: nothing uses their output. The model was loaded from `source`;
-    `task_type` is what peft calls a model with a head.
+    The modules of the model stay the same objects, with their hooks; its linear layers are replaced
+    by adapted ones. Linear layers that are frozen before get no adapter: nothing uses their output.
+    The model was loaded from `source`; `task_type` is what peft calls a model with a head.
     """
-    # Imported here: it imports all of transformers, which takes seconds and may need utils/compat.py first.
+    # Imported here: it imports all of transformers, which takes seconds and may need
+    # utils/compat.py first.
     from peft import LoraConfig, get_peft_model
 
     unused = [
-        key for key, part in model.named_modules() if isinstance(part, nn.Linear) and not part.weight.requires_grad
+        key
+        for key, part in model.named_modules()
+        if isinstance(part, nn.Linear) and not part.weight.requires_grad
     ]
     config = LoraConfig(
         task_type=task_type,
@@ -43,12 +48,17 @@ def with_adapters(model: Any, lora: Lora, source: PretrainedName, task_type: str
 
 
 def _refuse_embeddings(adapted: Any) -> None:
-    """Refuse adapters of embeddings: noise is added to embeddings, and σ_x is measured on the fixed ones."""
+    """Refuse adapters of embeddings: noise is added to embeddings, and σ_x is measured on the fixed
+    ones.
+    """
     from peft.tuners.lora import Embedding
 
     for key, module in adapted.base_model.model.named_modules():
         if isinstance(module, Embedding):
-            raise UserError(f"model.lora.targets: '{key}' is an embedding, which stays fixed; name linear layers only")
+            raise UserError(
+                f"model.lora.targets: '{key}' is an embedding, which stays fixed; name linear "
+                "layers only"
+            )
 
 
 def save_adapters(adapted: Any, folder: Path) -> None:

@@ -17,9 +17,11 @@ class Anatomy:
     """The layers of a model, and its final norm."""
 
     layers: tuple[nn.Module, ...]
-    """The modules whose outputs are X_1 … X_L, in order; layers that share their weights are the same module."""
+    """The modules whose outputs are X_1 … X_L, in order; layers that share their weights are the
+    same module."""
     final_norm: nn.Module | None
-    """The norm after the last layer of a pre-norm model, which belongs to the readout of every layer."""
+    """The norm after the last layer of a pre-norm model, which belongs to the readout of every
+    layer."""
 
 
 #: How transformers marks a model that has its hooks.
@@ -31,7 +33,8 @@ Call = tuple[nn.Module, Any, Any]
 
 
 def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
-    """Find the layers in one forward pass: the modules whose outputs are the hidden states that the model lists.
+    """Find the layers in one forward pass: the modules whose outputs are the hidden states that the
+    model lists.
 
     Families name and nest their layers differently, but all return `hidden_states`.
     """
@@ -40,10 +43,12 @@ def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
     by_class: dict[type, list[Call]] = {}
     for call in calls:
         by_class.setdefault(type(call[0]), []).append(call)
-    # A part of a layer may have the same outputs. The layer that contains it finishes, and is recorded, after it.
+    # A part of a layer may have the same outputs. The layer that contains it finishes, and is
+    # recorded, after it.
     ordered = list(reversed(by_class.values()))
     if len(states) == 1:
-        # Every module that is called once might be a single layer. A layer's input tells it from the model around it.
+        # Every module that is called once might be a single layer. A layer's input tells it from
+        # the model around it.
         ordered.sort(key=lambda candidates: not same(candidates[0][1], listed[0]))
     for candidates in ordered:
         if len(candidates) == len(states) and _give(candidates, states[:-1]):
@@ -54,7 +59,10 @@ def dissect(encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
             for module, given, returned in calls:
                 if same(given, last) and same(returned, states[-1]):
                     return Anatomy(layers, module)
-    raise UserError(f"{type(encoder).__name__}: cannot find the layers that produce its {len(states)} hidden states")
+    raise UserError(
+        f"{type(encoder).__name__}: cannot find the layers that produce its {len(states)} hidden "
+        "states"
+    )
 
 
 def with_closing_norm(anatomy: Anatomy, encoder: Any, inputs: dict[str, Tensor]) -> Anatomy:
@@ -69,25 +77,36 @@ def with_closing_norm(anatomy: Anatomy, encoder: Any, inputs: dict[str, Tensor])
     for module, given, returned in calls:
         if same(given, last) and same(returned, closed):
             return Anatomy(anatomy.layers, module)
-    raise UserError(f"{type(encoder).__name__}: more than a norm follows its last layer, which no readout can contain")
+    raise UserError(
+        f"{type(encoder).__name__}: more than a norm follows its last layer, which no readout "
+        "can contain"
+    )
 
 
 @torch.no_grad()
 def _watch(encoder: Any, inputs: dict[str, Tensor], run: Callable[[], T]) -> tuple[list[Call], T]:
-    """The calls of all modules in one forward pass, in the order in which they finish, and what `run` returns."""
+    """The calls of all modules in one forward pass, in the order in which they finish, and what
+    `run` returns.
+    """
     answers: list[T] = []
     try:
         calls = watch_calls(encoder, lambda: answers.append(run()))
     except Exception as error:  # models that need other inputs raise many kinds of errors
         what = "text" if "input_ids" in inputs else "images"
-        raise UserError(f"{type(encoder).__name__} cannot be used as a model of {what}: {error}") from None
-    return [(module, first(given), first(returned)) for module, given, returned in calls], answers[0]
+        raise UserError(
+            f"{type(encoder).__name__} cannot be used as a model of {what}: {error}"
+        ) from None
+    return [(module, first(given), first(returned)) for module, given, returned in calls], answers[
+        0
+    ]
 
 
 def watch_calls(model: nn.Module, run: Callable[[], Any]) -> list[Call]:
     """The calls of a model and its modules while `run` runs, in the order in which they finish."""
     calls: list[Call] = []
-    hooks = [module.register_forward_hook(lambda *call: calls.append(call)) for module in model.modules()]
+    hooks = [
+        module.register_forward_hook(lambda *call: calls.append(call)) for module in model.modules()
+    ]
     try:
         run()
     finally:
@@ -99,10 +118,13 @@ def watch_calls(model: nn.Module, run: Callable[[], Any]) -> list[Call]:
 def hidden_states(encoder: Any, inputs: dict[str, Tensor]) -> Sequence[Tensor]:
     """The hidden states that a model of transformers lists, the embedding first.
 
-    The first such call makes transformers add hooks to modules inside the layers, for good, which torch.compile cannot
-    trace. There is no function to remove them, so it is done here.
+    The first such call makes transformers add hooks to modules inside the layers, for good, which
+    torch.compile cannot trace. There is no function to remove them, so it is done here.
     """
-    before = {module: (set(module._forward_hooks), _HOOKED in vars(module)) for module in encoder.modules()}
+    before = {
+        module: (set(module._forward_hooks), _HOOKED in vars(module))
+        for module in encoder.modules()
+    }
     try:
         return encoder(**inputs, output_hidden_states=True).hidden_states
     finally:

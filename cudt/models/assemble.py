@@ -1,4 +1,6 @@
-"""Builds the objects that a recipe describes: task, model, layer losses, constraints and objective."""
+"""Builds the objects that a recipe describes: task, model, layer losses, constraints and
+objective.
+"""
 
 from __future__ import annotations
 
@@ -45,19 +47,29 @@ def assemble(
 
     A model for `sharding` stays on the CPU.
     """
-    settings, layerwise = recipe.settings, assemble_model(recipe, data_root, CPU if sharding else device)
+    settings, layerwise = (
+        recipe.settings,
+        assemble_model(recipe, data_root, CPU if sharding else device),
+    )
     task = layerwise.task
     if settings.readout.tokens is not None and not task.has_token_answers:
         raise UserError(
-            f"readout.tokens: task {settings.task.name} has one answer per example, not one per token; "
+            f"readout.tokens: task {settings.task.name} has one answer per example, not one per "
+            "token; "
             "remove readout.tokens"
         )
-    reference = task.reference_loss() if settings.descent.reference == "auto" else settings.descent.reference
+    reference = (
+        task.reference_loss()
+        if settings.descent.reference == "auto"
+        else settings.descent.reference
+    )
     descent = descent_of(settings.descent, layerwise.model.n_layers, reference)
     return TrainingProblem(task, layerwise, make_objective(settings.objective, descent))
 
 
-def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.device) -> LayerwiseLosses:
+def assemble_model(
+    recipe: NamedRecipe, data_root: Path | None, device: torch.device
+) -> LayerwiseLosses:
     """Build only the task and the model, with its layer losses."""
     settings = recipe.settings
     check_model(settings.model, settings.task, data_root)
@@ -67,14 +79,17 @@ def assemble_model(recipe: NamedRecipe, data_root: Path | None, device: torch.de
 
 
 def descent_of(settings: Descent, n_layers: int, reference: float) -> LayerwiseDescent:
-    """The constraints of a recipe's section, on the CPU: λ has L entries, and a device would have to be asked for them.
+    """The constraints of a recipe's section, on the CPU: λ has L entries, and a device would have
+    to be asked for them.
 
     `reference` is f_0, the section's own or what its `auto` stands for.
     """
     if not reference > 0:
         raise UserError(
-            f"descent.reference: 'auto' gives f_0 = {reference:g}, the loss of the best constant answer on the "
-            "training data, and f_0 must be above 0; use more training data, or set descent.reference to a number"
+            f"descent.reference: 'auto' gives f_0 = {reference:g}, the loss of the best constant "
+            "answer on the "
+            "training data, and f_0 must be above 0; use more training data, or set "
+            "descent.reference to a number"
         )
     try:
         rates = _rates(settings.alpha, reference, n_layers)
@@ -90,7 +105,8 @@ def descent_of(settings: Descent, n_layers: int, reference: float) -> LayerwiseD
         beta=settings.beta,
         decay=settings.decay,
         dual=settings.dual,
-        # The trainer checks losses together with gradients, and reports the update in which they fail.
+        # The trainer checks losses together with gradients, and reports the update in which they
+        # fail.
         check_finite=False,
     )
 

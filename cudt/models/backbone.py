@@ -1,9 +1,10 @@
-"""The part of a model between its inputs and its head, whose output can be made from any layer's state.
+"""The part of a model between its inputs and its head, whose output can be made from any layer's
+state.
 
-Most models of transformers with a head are a backbone and a head: `model.bert`, `model.model`, `model.vit`. The head
-sees only the backbone's output: the last state after the final norm, and the pooler's output where there is a pooler.
-If both are made from the state of layer l instead, the rest of the model is the readout of layer l, and nothing else
-has to be computed.
+Most models of transformers with a head are a backbone and a head: `model.bert`, `model.model`,
+`model.vit`. The head sees only the backbone's output: the last state after the final norm, and the
+pooler's output where there is a pooler. If both are made from the state of layer l instead, the
+rest of the model is the readout of layer l, and nothing else has to be computed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Backbone:
     """From `last_hidden_state` to `pooler_output`; None if there is none."""
 
     def output(self, found: Any, state: Tensor) -> Any:
-        """The backbone's output if its last layer gave `state`; `found` is its output in a whole forward pass."""
+        """The backbone's output if its last layer gave `state`; `found` is its output in a whole
+        forward pass.
+        """
         last = state if self.final_norm is None else self.final_norm(state)
         changes = {"last_hidden_state": last}
         if self.pooler is not None:
@@ -45,8 +48,11 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def find_backbone(model: nn.Module, layers: Sequence[nn.Module], inputs: dict[str, Tensor]) -> Backbone | None:
-    """The backbone of a model with a head, found in one forward pass; None if its output cannot be made from a state.
+def find_backbone(
+    model: nn.Module, layers: Sequence[nn.Module], inputs: dict[str, Tensor]
+) -> Backbone | None:
+    """The backbone of a model with a head, found in one forward pass; None if its output cannot be
+    made from a state.
 
     The model must not be in training mode: dropout would hide which modules lead to the output.
     """

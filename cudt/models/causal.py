@@ -1,7 +1,7 @@
 """A pretrained causal language model of transformers (Llama, SmolLM, any with a linear head).
 
-It is fine-tuned in full or with LoRA. The readout of every layer is the model's own final norm and head. Logits are
-computed in chunks.
+It is fine-tuned in full or with LoRA. The readout of every layer is the model's own final norm and
+head. Logits are computed in chunks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Config(PretrainedTextSection):
     generates_text = True
 
     pretrained: str
-    """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
+    """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an
+    installed package."""
     attention: Attention = "auto"
     """Implementation of attention in transformers; auto takes sdpa where the model has it."""
     lora: Lora | None = Lora()
@@ -45,7 +46,8 @@ class Config(PretrainedTextSection):
     def _whole_training_is_in_fp32(self) -> Config:
         if self.lora is None and self.dtype == "bf16":
             raise ValueError(
-                "to train all weights, dtype must be fp32: most updates are too small for bf16 to hold; "
+                "to train all weights, dtype must be fp32: most updates are too small for bf16 "
+                "to hold; "
                 "training.precision: bf16 computes in it"
             )
         return self
@@ -58,7 +60,9 @@ class Config(PretrainedTextSection):
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
     """Refuse tasks other than instructions, and models that are not available."""
     if not isinstance(task, AlpacaConfig):
-        raise UserError(f"task.name = '{task.name}': model causal answers instructions; set task.name to alpaca")
+        raise UserError(
+            f"task.name = '{task.name}': model causal answers instructions; set task.name to alpaca"
+        )
     hub.check(config.source, data_root)
 
 
@@ -74,7 +78,8 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     model = Causal(lm, config)
     if model.context_length is not None and task.max_length > model.context_length:
         raise UserError(
-            f"task.max_length = {task.max_length}: '{config.pretrained}' reads at most {model.context_length} tokens; "
+            f"task.max_length = {task.max_length}: '{config.pretrained}' reads at most "
+            f"{model.context_length} tokens; "
             "lower task.max_length"
         )
     return model

@@ -32,7 +32,9 @@ text = tokenizer.decode(model.generate(**prompt, max_new_tokens=64, do_sample=Fa
 
 
 class Causal(WatchedText):
-    """A causal language model; `lm` is the model with its head, wrapped by peft if adapters are trained."""
+    """A causal language model; `lm` is the model with its head, wrapped by peft if adapters are
+    trained.
+    """
 
     context_length: int | None
     """The most tokens it can read; None if its configuration does not say."""
@@ -49,13 +51,18 @@ class Causal(WatchedText):
                 lm.gradient_checkpointing_enable({"use_reentrant": False})
         except ValueError as error:
             raise UserError(f"model '{config.pretrained}', {type(lm).__name__}: {error}") from None
-        self.lm = lm if config.lora is None else with_adapters(lm, config.lora, config.source, "CAUSAL_LM")
+        self.lm = (
+            lm
+            if config.lora is None
+            else with_adapters(lm, config.lora, config.source, "CAUSAL_LM")
+        )
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         if not (self._recomputes and self.training):
             super().visit_layers(signal, batch, visit)
             return
-        # The backward pass runs layers again. They must not be read again, because the readout is not part of them.
+        # The backward pass runs layers again. They must not be read again, because the readout is
+        # not part of them.
         states: list[Tensor] = []
         super().visit_layers(signal, batch, states.append)
         for state in states:
@@ -68,7 +75,11 @@ class Causal(WatchedText):
     def readout_weights(self) -> list[nn.Parameter]:
         """The head, unless it is frozen or shared with the embeddings."""
         embeddings = set(self._backbone[0].get_input_embeddings().parameters())
-        return [weight for weight in self._head[0].parameters() if weight.requires_grad and weight not in embeddings]
+        return [
+            weight
+            for weight in self._head[0].parameters()
+            if weight.requires_grad and weight not in embeddings
+        ]
 
     def save_pretrained(self, folder: Path) -> str:
         """Save a model for transformers, or an adapter for peft."""
@@ -81,26 +92,35 @@ class Causal(WatchedText):
 
 
 def decode_plainly(lm: Any) -> None:
-    """Reset the model's generation settings (penalties, beams, temperature), which were tuned for other weights."""
+    """Reset the model's generation settings (penalties, beams, temperature), which were tuned for
+    other weights.
+    """
     from transformers import GenerationConfig
 
     lm.generation_config = GenerationConfig.from_model_config(lm.config)
 
 
 def check_head(lm: Any, name: str) -> None:
-    """Refuse a model whose head is more than one linear map: cudt's readout would differ from the model's own."""
+    """Refuse a model whose head is more than one linear map: cudt's readout would differ from the
+    model's own.
+    """
     if not isinstance(lm.get_output_embeddings(), nn.Linear):
-        raise UserError(f"model '{name}': {type(lm).__name__} has no linear head; choose a model that has one")
+        raise UserError(
+            f"model '{name}': {type(lm).__name__} has no linear head; choose a model that has one"
+        )
     if not has_linear_head(lm):
         raise UserError(
-            f"model '{name}': the head of {type(lm).__name__} is more than one linear map (it scales or caps its "
+            f"model '{name}': the head of {type(lm).__name__} is more than one linear map (it "
+            "scales or caps its "
             "logits), which cudt's readout does not do; choose another model"
         )
 
 
 @torch.no_grad()
 def has_linear_head(lm: Any) -> bool:
-    """Whether the logits of a causal language model are one linear map of its decoder's last state."""
+    """Whether the logits of a causal language model are one linear map of its decoder's last
+    state.
+    """
     head, tokens = lm.get_output_embeddings(), torch.arange(5, device=lm.device).unsqueeze(0)
     if not isinstance(head, nn.Linear):
         return False

@@ -1,4 +1,6 @@
-"""The network of DUST, the energy that it unrolls, and the steps of its layers (dust.py has their equations)."""
+"""The network of DUST, the energy that it unrolls, and the steps of its layers (dust.py has their
+equations).
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,21 @@ def lista_loss(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float) -> Ten
     return 0.5 * (x - h @ dictionary.T).square().sum(-1) + sparsity * h.abs().sum(-1)
 
 
-def dust_energy(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float, correlation: float) -> Tensor:
-    """Σ_t (½‖x_t − D h_t‖² + λ₁‖h_t‖₁) + λ₂·g₁(H Dᵀ) for each sequence: the energy that DUST unrolls."""
+def dust_energy(
+    x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float, correlation: float
+) -> Tensor:
+    """Σ_t (½‖x_t − D h_t‖² + λ₁‖h_t‖₁) + λ₂·g₁(H Dᵀ) for each sequence: the energy that DUST
+    unrolls.
+    """
     everywhere = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
     pairs = attention_energy(h @ dictionary.T, everywhere)
     return lista_loss(x, h, dictionary, sparsity).sum(-1) + correlation * pairs
 
 
 class _SoftThreshold(torch.autograd.Function):
-    """φ(u) with its gradients in four passes over u; autograd takes a dozen for those of a clamp."""
+    """φ(u) with its gradients in four passes over u; autograd takes a dozen for those of a
+    clamp.
+    """
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, threshold: Tensor) -> Tensor:
@@ -48,12 +56,17 @@ class _SoftThreshold(torch.autograd.Function):
 
 
 def soft_threshold(u: Tensor, threshold: Tensor) -> Tensor:
-    """φ(u) = sign(u)·max(0, |u| − threshold), differentiable in both; the threshold is one number."""
+    """φ(u) = sign(u)·max(0, |u| − threshold), differentiable in both; the threshold is one
+    number.
+    """
     return _SoftThreshold.apply(u, threshold)  # type: ignore[no-untyped-call]
 
 
-def lista_step(x: Tensor, z: Tensor, shown: Tensor, dictionary: Tensor, sparsity: float, c: Tensor) -> Tensor:
-    """φ_{λ₁/c}(U z + V x) for each token, given `shown` = D z; for c ≥ ‖D‖² it never increases the LISTA loss.
+def lista_step(
+    x: Tensor, z: Tensor, shown: Tensor, dictionary: Tensor, sparsity: float, c: Tensor
+) -> Tensor:
+    """φ_{λ₁/c}(U z + V x) for each token, given `shown` = D z; for c ≥ ‖D‖² it never increases the
+    LISTA loss.
 
     It computes U z + V x as z + Dᵀ(x − D z)/c.
     """
@@ -64,13 +77,14 @@ def lista_step(x: Tensor, z: Tensor, shown: Tensor, dictionary: Tensor, sparsity
 def squared_norm(dictionary: Tensor) -> Tensor:
     """‖D‖² of a dictionary, or of each in a stack of them.
 
-    It is the largest eigenvalue of DDᵀ, computed as ‖Dᵀu‖² with its eigenvector u; differentiable if it is simple.
+    It is the largest eigenvalue of DDᵀ, computed as ‖Dᵀu‖² with its eigenvector u; differentiable
+    if it is simple.
     """
     with torch.autocast(dictionary.device.type, enabled=False):
         with torch.no_grad():
             gram = dictionary @ dictionary.mT
-            # eigh would raise an error of its own; the NaN loss stops training with a clear message. An `if` here
-            # would wait for the device.
+            # eigh would raise an error of its own; the NaN loss stops training with a clear
+            # message. An `if` here would wait for the device.
             finite = gram.isfinite().all(-1).all(-1)[..., None, None]
             vectors = torch.linalg.eigh(gram.where(finite, 0.0)).eigenvectors
             direction = vectors[..., -1:].where(finite, torch.nan)
@@ -78,7 +92,8 @@ def squared_norm(dictionary: Tensor) -> Tensor:
 
 
 class DustLayer(nn.Module):
-    """A layer of DUST: attention, then a LISTA step. It gets its dictionary, because layers may share one.
+    """A layer of DUST: attention, then a LISTA step. It gets its dictionary, because layers may
+    share one.
 
     It is a module so that it can be compiled.
     """
@@ -95,7 +110,9 @@ class DustLayer(nn.Module):
 
 
 class Dust(PatchModel):
-    """L layers of attention and LISTA; the state of a layer is the reconstruction from its codes."""
+    """L layers of attention and LISTA; the state of a layer is the reconstruction from its
+    codes.
+    """
 
     def __init__(self, config: Config, task: VideoDenoising) -> None:
         super().__init__(task, config.patch)
@@ -112,7 +129,9 @@ class Dust(PatchModel):
         return self.dictionaries[layer % len(self.dictionaries)]
 
     def _squared_norms(self) -> Tensor:
-        """‖D‖² of each dictionary; without gradients they are computed once, because `eigh` waits for CUDA."""
+        """‖D‖² of each dictionary; without gradients they are computed once, because `eigh` waits
+        for CUDA.
+        """
         dictionaries = list(self.dictionaries)
         if torch.is_grad_enabled():
             # Forgotten here, because fused optimisers write without being counted.

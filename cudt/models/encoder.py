@@ -1,4 +1,6 @@
-"""A pretrained text encoder of transformers (DistilBERT, BERT, RoBERTa, any AutoModel) with one linear readout."""
+"""A pretrained text encoder of transformers (DistilBERT, BERT, RoBERTa, any AutoModel) with one
+linear readout.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ class Config(PretrainedTextSection):
     """A pretrained text encoder, and which of its states the readout uses."""
 
     pretrained: str
-    """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an installed package."""
+    """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an
+    installed package."""
     attention: Attention = "auto"
     """Implementation of attention in transformers; auto takes sdpa where the model has it."""
     readout: Literal["first", "mean"] = "first"
@@ -42,7 +45,9 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
     encoder = hub.load_encoder(config.source, data_root, config.attention)
-    check_vocabulary(task.tokenizer, encoder.get_input_embeddings().num_embeddings, config.pretrained)
+    check_vocabulary(
+        task.tokenizer, encoder.get_input_embeddings().num_embeddings, config.pretrained
+    )
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
     encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}

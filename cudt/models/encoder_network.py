@@ -17,7 +17,8 @@ from cudt.models.saved_encoder import loading_lines, save_encoder, save_readout
 from cudt.models.watched import WatchedText, tried_out
 from cudt.utils.errors import UserError
 
-#: Python code that loads what `save_pretrained` wrote. One text without padding, so the mean is over its own tokens.
+#: Python code that loads what `save_pretrained` wrote. One text without padding, so the mean is
+#: over its own tokens.
 _SNIPPET = """\
 import torch
 {peft}from safetensors.torch import load_file
@@ -36,7 +37,13 @@ label = encoder.config.id2label[logits.argmax().item()]
 class Encoder(WatchedText):
     """An encoder and one linear readout for all layers."""
 
-    def __init__(self, encoder: Any, n_classes: int, readout: Literal["first", "mean"], reads_pairs: bool = False):
+    def __init__(
+        self,
+        encoder: Any,
+        n_classes: int,
+        readout: Literal["first", "mean"],
+        reads_pairs: bool = False,
+    ):
         # The readout replaces the pooler, whose weights would get no gradient.
         has_pooler = getattr(encoder, "pooler", None) is not None
         if has_pooler:
@@ -51,7 +58,9 @@ class Encoder(WatchedText):
         self._pools = readout == "mean"
 
     def adapt(self, lora: Lora, source: PretrainedName) -> None:
-        """Train adapters and the readout from now on, and no other weights; the encoder was loaded from `source`."""
+        """Train adapters and the readout from now on, and no other weights; the encoder was loaded
+        from `source`.
+        """
         self.encoder = with_adapters(self.encoder, lora, source)
         self.signal_is_learned = False
 
@@ -66,7 +75,9 @@ class Encoder(WatchedText):
         return list(self.head.parameters())
 
     def save_pretrained(self, folder: Path) -> str:
-        """Save the encoder for transformers or its adapters for peft, and the readout in readout.safetensors."""
+        """Save the encoder for transformers or its adapters for peft, and the readout in
+        readout.safetensors.
+        """
         save_encoder(self.encoder, folder)
         save_readout(self.head, folder)
         return _SNIPPET.format(
@@ -81,6 +92,7 @@ def try_out(model: Encoder, config: Config, length: int) -> None:
     last = tried_out(model, length, config.pretrained, "task.max_length")
     if config.readout == "first" and torch.equal(last[0, 0], last[1, 0]):
         raise UserError(
-            f"model.readout = 'first': the first token of '{config.pretrained}' does not attend to the others; "
+            f"model.readout = 'first': the first token of '{config.pretrained}' does not attend "
+            "to the others; "
             "set model.readout to mean"
         )

@@ -1,4 +1,6 @@
-"""The layer losses f_1 … f_L of a layered model on a task, with noise, for training and for measurement."""
+"""The layer losses f_1 … f_L of a layered model on a task, with noise, for training and for
+measurement.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ _DIGESTED = 256
 class LayerwiseLosses(nn.Module):
     """f(X, Φ_l(X + noise)) for each example and layer.
 
-    Accelerate wraps this module: model, readout and loss are one forward pass, so gradients are synchronised whatever
-    the objective does with the losses.
+    Accelerate wraps this module: model, readout and loss are one forward pass, so gradients are
+    synchronised whatever the objective does with the losses.
     """
 
     def __init__(self, model: LayeredModel, task: Task) -> None:
@@ -51,9 +53,10 @@ class LayerwiseLosses(nn.Module):
     ) -> Tensor:
         """Training losses, (layers, examples), of all layers or of the given ones, in order.
 
-        `thinned` is the batch with fewer labelled tokens, used for all layers but the last. The losses of `constant`
-        layers have no gradient, which is cheaper. `announced` is ∂J/∂losses up to a factor, if it is known: the
-        gradient of a trained head over a vocabulary is then computed with the losses.
+        `thinned` is the batch with fewer labelled tokens, used for all layers but the last. The
+        losses of `constant` layers have no gradient, which is cheaper. `announced` is ∂J/∂losses up
+        to a factor, if it is known: the gradient of a trained head over a vocabulary is then
+        computed with the losses.
         """
         losses: list[Tensor] = []
         head = None if announced is None else HeadGradient(announced)
@@ -86,7 +89,9 @@ class LayerwiseLosses(nn.Module):
 
     @torch.no_grad()
     def input_scores(self, batch: Batch, noise: Tensor | None = None) -> Tensor | None:
-        """The scores of the noisy signal itself as the answer; None for tasks where it is no answer."""
+        """The scores of the noisy signal itself as the answer; None for tasks where it is no
+        answer.
+        """
         if not self.task.input_is_answer:
             return None
         signal, _ = self.model.signal(batch)
@@ -94,31 +99,46 @@ class LayerwiseLosses(nn.Module):
         return self.task.scores(noisy.double(), batch)
 
     def learned_weights(self) -> dict[str, Tensor]:
-        """The weights that training changes, each once; without frozen ones, such as pretrained weights under LoRA."""
+        """The weights that training changes, each once; without frozen ones, such as pretrained
+        weights under LoRA.
+        """
         left_out = self._frozen_or_repeated()
         return {name: value for name, value in self.state_dict().items() if name not in left_out}
 
     def load_learned_weights(self, weights: dict[str, Tensor]) -> None:
-        """Load what `learned_weights` returned; a UserError if the weights belong to another model."""
+        """Load what `learned_weights` returned; a UserError if the weights belong to another
+        model.
+        """
         own = self.state_dict()
-        held = {name: like(value, own[name]) if name in own else value for name, value in weights.items()}
+        held = {
+            name: like(value, own[name]) if name in own else value
+            for name, value in weights.items()
+        }
         missing, unexpected = self.load_state_dict(held, strict=False)
         absent = sorted(set(missing) - self._frozen_or_repeated())
-        problems = [f"missing key '{name}'" for name in absent] + [f"unexpected key '{name}'" for name in unexpected]
+        problems = [f"missing key '{name}'" for name in absent] + [
+            f"unexpected key '{name}'" for name in unexpected
+        ]
         if problems:
             more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
             raise UserError(f"checkpoint does not fit this model: {problems[0]}{more}")
 
     def frozen_digest(self) -> str:
-        """A digest of the frozen weights, which checkpoints do not contain; empty if there are none."""
-        frozen = [(name, weight) for name, weight in self.named_parameters() if not weight.requires_grad]
+        """A digest of the frozen weights, which checkpoints do not contain; empty if there are
+        none.
+        """
+        frozen = [
+            (name, weight) for name, weight in self.named_parameters() if not weight.requires_grad
+        ]
         return weights_digest(frozen) if frozen else ""
 
     def _frozen_or_repeated(self) -> set[str]:
         learned = {name for name, weight in self.named_parameters() if weight.requires_grad}
         return {name for name, _ in self.named_parameters(remove_duplicate=False)} - learned
 
-    def _visit(self, batch: Batch, noise: Tensor | None, read: Callable[[int, Tensor], None]) -> None:
+    def _visit(
+        self, batch: Batch, noise: Tensor | None, read: Callable[[int, Tensor], None]
+    ) -> None:
         """Call `read` with each layer's number and state, which can be freed after that."""
         signal, _ = self.model.signal(batch)
         layers = itertools.count(1)
@@ -138,7 +158,9 @@ def weights_digest(weights: Iterable[tuple[str, Tensor]]) -> str:
 
 
 @torch.no_grad()
-def draw_noise(model: LayeredModel, batch: Batch, noise: NoiseSource, device: torch.device = CPU) -> Tensor:
+def draw_noise(
+    model: LayeredModel, batch: Batch, noise: NoiseSource, device: torch.device = CPU
+) -> Tensor:
     """σ_x·ε for the signal of a batch, drawn on a device; γ times this is the noise at level γ."""
     return noise.draw(batch["ids"], model.signal_shape(batch), device)
 
@@ -146,12 +168,16 @@ def draw_noise(model: LayeredModel, batch: Batch, noise: NoiseSource, device: to
 def with_noise(
     model: LayeredModel, examples: Iterable[Batch], noise: NoiseSource | None
 ) -> Iterator[tuple[Batch, Tensor | None]]:
-    """Each batch with σ_x·ε for its signal, or None without noise; drawn on the CPU, ahead of an accelerator."""
+    """Each batch with σ_x·ε for its signal, or None without noise; drawn on the CPU, ahead of an
+    accelerator.
+    """
     device = next(model.parameters()).device
 
     def draw(item: tuple[Batch, SignalShape | None]) -> tuple[Batch, Tensor | None]:
         batch, shape = item
-        return batch, None if noise is None or shape is None else sent(noise.draw(batch["ids"], shape), device)
+        return batch, None if noise is None or shape is None else sent(
+            noise.draw(batch["ids"], shape), device
+        )
 
     shaped = ((batch, None if noise is None else model.signal_shape(batch)) for batch in examples)
     return ahead(shaped, draw, device)
@@ -164,7 +190,9 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     with model.weights_outside_passes():
         for batch in batches:
             signal, lengths = model.signal(batch)[0], model.signal_shape(batch).lengths
-            values = torch.cat([row[:length] for row, length in zip(signal, lengths, strict=True)]).double()
+            values = torch.cat(
+                [row[:length] for row, length in zip(signal, lengths, strict=True)]
+            ).double()
             count += values.numel()
             sums.append(torch.stack([values.sum(), values.square().sum()]))
     # Read once all batches are on their way, so that the device is waited for once.
@@ -173,7 +201,8 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     mean = total / count
     if not math.isfinite(squares):
         raise UserError(
-            "σ_x is not finite: the clean signal (pixels, or embeddings of tokens) has NaN or infinite values; check "
+            "σ_x is not finite: the clean signal (pixels, or embeddings of tokens) has NaN or "
+            "infinite values; check "
             "the data and the pretrained weights"
         )
     sigma = math.sqrt(max(squares / count - mean**2, 0.0))
@@ -181,7 +210,8 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     if sigma > 1e-6 * abs(mean):
         return sigma
     warnings.warn(
-        "σ_x = 0: the clean signal (pixels, or embeddings of tokens) is constant, so only γ = 0 and discrete noise can "
+        "σ_x = 0: the clean signal (pixels, or embeddings of tokens) is constant, so only γ = 0 "
+        "and discrete noise can "
         "be evaluated; check the data and the pretrained weights",
         DataWarning,
         stacklevel=2,
@@ -190,9 +220,14 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
 
 
 def measure(
-    layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource | None, gammas: Sequence[float]
+    layerwise: LayerwiseLosses,
+    examples: Iterable[Batch],
+    noise: NoiseSource | None,
+    gammas: Sequence[float],
 ) -> list[Measurement]:
-    """Losses and scores of every example at each level γ, in double precision on the CPU; all levels share one draw."""
+    """Losses and scores of every example at each level γ, in double precision on the CPU; all
+    levels share one draw.
+    """
     parts = zip(*measure_batches(layerwise, examples, noise, gammas), strict=True)
     return [Measurement.joined(rows) for rows in parts]
 
@@ -205,7 +240,8 @@ def measure_batches(
     gammas: Sequence[float],
     precision: Precision = "fp32",
 ) -> Iterator[list[Measurement]]:
-    """The same, one batch at a time: a measurement at each level; the device is waited for once per batch.
+    """The same, one batch at a time: a measurement at each level; the device is waited for once per
+    batch.
 
     `precision` is that of the model's forward pass.
     """
@@ -220,10 +256,15 @@ def measure_batches(
             with computing_in(precision, device):
                 rows = [*layerwise.judge(batch, scaled), weights.unsqueeze(0)]
             levels.append(torch.cat(rows if inputs is None else [*rows, inputs.unsqueeze(0)]))
-        yield [_measurement(rows, batch, layerwise.model.n_layers) for rows in torch.stack(levels).cpu()]
+        yield [
+            _measurement(rows, batch, layerwise.model.n_layers)
+            for rows in torch.stack(levels).cpu()
+        ]
 
 
 def _measurement(rows: Tensor, batch: Batch, n_layers: int) -> Measurement:
-    """Losses and scores of each layer, weights, and the scores of the input if it has any, each in a row."""
+    """Losses and scores of each layer, weights, and the scores of the input if it has any, each in
+    a row.
+    """
     losses, scores, (weights, *inputs) = rows.split([n_layers, n_layers, len(rows) - 2 * n_layers])
     return Measurement(losses, scores, weights, [*batch["ids"]], inputs[0] if inputs else None)

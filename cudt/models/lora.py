@@ -1,4 +1,6 @@
-"""Low-rank adapters (LoRA) in a recipe: the section that all pretrained models share, and its learning rate."""
+"""Low-rank adapters (LoRA) in a recipe: the section that all pretrained models share, and its
+learning rate.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ class Lora(Section):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Probability that an input of an adapter is dropped in training."""
     targets: WordOrWords = "all-linear"
-    """Modules with adapters: `all-linear`, `default` (what peft adapts; queries and values of Llama), or names."""
+    """Modules with adapters: `all-linear`, `default` (what peft adapts; queries and values of
+    Llama), or names."""
 
     @field_validator("targets")
     @classmethod
@@ -33,5 +36,7 @@ class Lora(Section):
 
 
 def schedule_with(lora: Lora | None) -> Schedule:
-    """The learning rate: adapters start at 0 and have few weights, so they take larger steps than a whole model."""
+    """The learning rate: adapters start at 0 and have few weights, so they take larger steps than a
+    whole model.
+    """
     return FINE_TUNING if lora is None else Schedule(2e-4, FINE_TUNING.warmup_share)

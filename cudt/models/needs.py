@@ -1,4 +1,5 @@
-"""Which data and weights a recipe is missing, found without downloading anything, and without torch.
+"""Which data and weights a recipe is missing, found without downloading anything, and without
+torch.
 
 A data set of the hub that is not in the data root is read from the hub's cache if the hub is away.
 """
@@ -17,7 +18,9 @@ from cudt.utils.errors import UserError
 
 
 def check_model(config: ModelSection, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a model and a task that do not fit together, before the task's data are read (which can take an hour)."""
+    """Refuse a model and a task that do not fit together, before the task's data are read (which
+    can take an hour).
+    """
     module = registry.load("model", config.name)
     if hasattr(module, "check"):
         module.check(config, task, data_root)
@@ -25,7 +28,11 @@ def check_model(config: ModelSection, task: NamedSection, data_root: Path | None
 
 def missing(recipe: NamedRecipe, data_root: Path | None) -> list[str]:
     """What a recipe cannot be trained without, and how to get it; empty if nothing is missing."""
-    return list(dict.fromkeys([*_weights(recipe, data_root), *missing_data(recipe.settings.task, data_root)]))
+    return list(
+        dict.fromkeys(
+            [*_weights(recipe, data_root), *missing_data(recipe.settings.task, data_root)]
+        )
+    )
 
 
 def _weights(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
@@ -39,7 +46,9 @@ def _weights(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
 
 
 def missing_data(task: NamedSection, data_root: Path | None) -> Iterator[str]:
-    """The data problems that the task's module reports; a data set of the hub may be cached or downloaded instead."""
+    """The data problems that the task's module reports; a data set of the hub may be cached or
+    downloaded instead.
+    """
     module = registry.load("task", task.name)
     if not hasattr(module, "datasets") or getattr(task, "file", None) is not None:
         return

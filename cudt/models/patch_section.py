@@ -44,19 +44,24 @@ def check_video(task: NamedSection, model: str) -> VideoConfig:
 
 
 def _no_video(model: str) -> UserError:
-    return UserError(f"model {model} needs a video task: set task.name to ucsd, folder or another video task")
+    return UserError(
+        f"model {model} needs a video task: set task.name to ucsd, folder or another video task"
+    )
 
 
 def check_patches(side: int, height: int, width: int) -> None:
     """Refuse a frame size that is not a multiple of the patch size."""
     if height % side or width % side:
         raise UserError(
-            f"model.patch = {side}: frames of {width}×{height} pixels are not a multiple of the patch size; "
+            f"model.patch = {side}: frames of {width}×{height} pixels are not a multiple of the "
+            "patch size; "
             "change task.size or model.patch"
         )
 
 
 def check_sections(config: PatchConfig, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a task without video, or with a frame size that is not a multiple of the patch size."""
+    """Refuse a task without video, or with a frame size that is not a multiple of the patch
+    size.
+    """
     size = check_video(task, config.name).size
     check_patches(config.patch, size, size)

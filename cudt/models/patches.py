@@ -15,7 +15,9 @@ from cudt.tasks.video_denoising import VideoDenoising
 
 
 def to_patches(frames: Tensor, side: int) -> Tensor:
-    """(examples, T, height, width) to a sequence for each patch position: (examples · positions, T, side²)."""
+    """(examples, T, height, width) to a sequence for each patch position: (examples · positions, T,
+    side²).
+    """
     examples, length, height, width = frames.shape
     grid = frames.reshape(examples, length, height // side, side, width // side, side)
     return grid.permute(0, 2, 4, 1, 3, 5).reshape(-1, length, side * side)
@@ -31,10 +33,14 @@ def from_patches(patches: Tensor, side: int, height: int, width: int) -> Tensor:
 def overcomplete_dct(side: int, atoms: int) -> Tensor:
     """`atoms`² cosines for patches of side × side pixels as the columns of D, (side², atoms²).
 
-    The usual dictionary of sparse coding: cos(π·i·k/atoms) for pixel i and frequency k, minus its mean if k > 0, scaled
-    to norm 1; in two dimensions, all products of a vertical and a horizontal cosine.
+    The usual dictionary of sparse coding: cos(π·i·k/atoms) for pixel i and frequency k, minus its
+    mean if k > 0, scaled to norm 1; in two dimensions, all products of a vertical and a horizontal
+    cosine.
     """
-    pixels, frequencies = torch.arange(side, dtype=torch.double), torch.arange(atoms, dtype=torch.double)
+    pixels, frequencies = (
+        torch.arange(side, dtype=torch.double),
+        torch.arange(atoms, dtype=torch.double),
+    )
     cosines = torch.cos(math.pi / atoms * pixels.unsqueeze(1) * frequencies)
     cosines[:, 1:] -= cosines[:, 1:].mean(0)
     cosines /= cosines.norm(dim=0)

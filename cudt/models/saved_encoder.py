@@ -1,4 +1,6 @@
-"""Saving an encoder of transformers and the readout that cudt trained with it, and Python code that loads both."""
+"""Saving an encoder of transformers and the readout that cudt trained with it, and Python code that
+loads both.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def save_readout(head: nn.Module, folder: Path) -> None:
 
 
 def loading_lines(encoder: Any, *, without_pooler: bool) -> dict[str, str]:
-    """Parts of a snippet: `peft` is a line that imports it or nothing, `auto` are classes to import, `load` loads."""
+    """Parts of a snippet: `peft` is a line that imports it or nothing, `auto` are classes to
+    import, `load` loads.
+    """
     model = encoder.get_base_model() if is_adapted(encoder) else encoder
     # Without this, transformers would make a random pooler and report its weights as missing.
     takes_option = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters

@@ -1,11 +1,12 @@
 """Shards: each process holds a part of every weight, for models that do not fit one device (FSDP2).
 
-The weights of a layer are gathered just before it computes, forward and backward, and freed after it. All other weights
-(embeddings, final norm, head) are gathered for a whole pass, because the readout of every layer uses them.
+The weights of a layer are gathered just before it computes, forward and backward, and freed after
+it. All other weights (embeddings, final norm, head) are gathered for a whole pass, because the
+readout of every layer uses them.
 
-Accelerate launches the processes, reads the settings of FSDP and sums over processes. `fully_shard` is called here:
-`Accelerator.prepare` shards no model on the CPU, finds embeddings and head by their names, and adds up the gradients of
-micro-batches unsharded.
+Accelerate launches the processes, reads the settings of FSDP and sums over processes. `fully_shard`
+is called here: `Accelerator.prepare` shards no model on the CPU, finds embeddings and head by their
+names, and adds up the gradients of micro-batches unsharded.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def is_asked_for() -> bool:
 
 
 def sharding_for(accelerator: Accelerator) -> Sharding | None:
-    """How the configuration file of `accelerate launch` shares the weights; None if weights are not sharded."""
+    """How the configuration file of `accelerate launch` shares the weights; None if weights are not
+    sharded.
+    """
     if not is_asked_for() or accelerator.num_processes == 1:
         return None
     if os.environ.get("FSDP_VERSION", "1") != "2":
@@ -60,28 +63,42 @@ def _refuse_unsupported(plugin: FullyShardedDataParallelPlugin) -> None:
 
     if plugin.activation_checkpointing:
         raise UserError(
-            "fsdp_activation_checkpointing: set it to false; the recipe's model.gradient_checkpointing does the same"
+            "fsdp_activation_checkpointing: set it to false; the recipe's "
+            "model.gradient_checkpointing does the same"
         )
     if isinstance(plugin.cpu_offload, CPUOffloadPolicy):
-        raise UserError("fsdp_offload_params: cudt keeps weights on their devices; set it to false and add devices")
+        raise UserError(
+            "fsdp_offload_params: cudt keeps weights on their devices; set it to false and add "
+            "devices"
+        )
 
 
 def shard(layerwise: nn.Module, model: LayeredModel, sharding: Sharding) -> None:
-    """Shard a model and its layer losses in place, layer by layer: all of it need not fit the device at once.
+    """Shard a model and its layer losses in place, layer by layer: all of it need not fit the
+    device at once.
 
     Every process has built the same model, on the CPU.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+    from torch.distributed.fsdp import (
+        MixedPrecisionPolicy,
+        fully_shard,
+        register_fsdp_forward_method,
+    )
 
     mesh = init_device_mesh(sharding.device.type, (torch.distributed.get_world_size(),))
-    policy = MixedPrecisionPolicy(param_dtype=sharding.dtype, reduce_dtype=torch.float32 if sharding.dtype else None)
+    policy = MixedPrecisionPolicy(
+        param_dtype=sharding.dtype, reduce_dtype=torch.float32 if sharding.dtype else None
+    )
     for weight in layerwise.parameters():
         # FSDP shards no others.
         weight.data = weight.data.contiguous()
     for layer in model.layer_modules():
-        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=sharding.reshard_after_forward)
-    # Resharded after every pass, also one without a backward pass, so that weights are always shards between passes.
+        fully_shard(
+            layer, mesh=mesh, mp_policy=policy, reshard_after_forward=sharding.reshard_after_forward
+        )
+    # Resharded after every pass, also one without a backward pass, so that weights are always
+    # shards between passes.
     fully_shard(layerwise, mesh=mesh, reshard_after_forward=True)
     for name in ("forward", "judge"):
         if sharding.dtype is not None:
@@ -92,14 +109,18 @@ def shard(layerwise: nn.Module, model: LayeredModel, sharding: Sharding) -> None
 
 
 def _compute_in(module: nn.Module, name: str, sharding: Sharding) -> None:
-    """Let a method compute in the number format of the layers; autocast gives it to what is outside of them."""
+    """Let a method compute in the number format of the layers; autocast gives it to what is outside
+    of them.
+    """
     # Without the cache, which would keep copies of the layers' weights until the end of the pass.
     autocast = torch.autocast(sharding.device.type, sharding.dtype, cache_enabled=False)
     setattr(module, name, autocast(getattr(module, name)))
 
 
 class _Gathered:
-    """Inside it, the weights outside of the layers are whole; it may be entered again inside itself."""
+    """Inside it, the weights outside of the layers are whole; it may be entered again inside
+    itself.
+    """
 
     def __init__(self, layerwise: Any) -> None:
         self._layerwise = layerwise
@@ -136,10 +157,11 @@ def whole(weight: Tensor) -> Tensor:
 
 
 def like(value: Tensor, weight: Tensor) -> Tensor:
-    """This process's shard of a whole tensor, if a weight is sharded; otherwise the tensor, in the weight's order.
+    """This process's shard of a whole tensor, if a weight is sharded; otherwise the tensor, in the
+    weight's order.
 
-    Fused optimisers read weight and moments in the order of their memory. Orthogonal weights have another order than
-    the tensors of a file.
+    Fused optimisers read weight and moments in the order of their memory. Orthogonal weights have
+    another order than the tensors of a file.
     """
     if not _is_shard(weight):
         if value.stride() == weight.stride():
@@ -147,8 +169,11 @@ def like(value: Tensor, weight: Tensor) -> Tensor:
         return torch.empty_like(weight, dtype=value.dtype, device=value.device).copy_(value)
     from torch.distributed.tensor import distribute_tensor
 
-    # Every process has the whole tensor, so that nothing is sent. Cloned, because the shard is a view of it.
-    return distribute_tensor(value, weight.device_mesh, weight.placements, src_data_rank=None).clone()
+    # Every process has the whole tensor, so that nothing is sent. Cloned, because the shard is a
+    # view of it.
+    return distribute_tensor(
+        value, weight.device_mesh, weight.placements, src_data_rank=None
+    ).clone()
 
 
 def part(weight: Tensor) -> Tensor:
@@ -161,7 +186,10 @@ def rows(weight: Tensor) -> slice:
     if not _is_shard(weight):
         return slice(0, len(weight) if weight.dim() else 1)
     # FSDP splits the rows as torch.chunk does.
-    sizes = [len(chunk) for chunk in torch.empty(len(weight), device="meta").chunk(weight.device_mesh.size())]
+    sizes = [
+        len(chunk)
+        for chunk in torch.empty(len(weight), device="meta").chunk(weight.device_mesh.size())
+    ]
     first = sum(sizes[: weight.device_mesh.get_local_rank()])
     return slice(first, first + len(weight.to_local()))
 

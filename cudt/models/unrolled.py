@@ -1,12 +1,13 @@
-"""UT, the unrolled transformer for text: each layer is a step of descent on an energy (Yang et al., 2022).
+"""UT, the unrolled transformer for text: each layer is a step of descent on an energy (Yang et al.,
+2022).
 
 With tokens x_1 … x_T in the rows of X, a layer attends symmetrically and then steps through a ReLU:
 
     Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ                        similar to a descent step on g₁ (`attention_energy`)
     X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)       a proximal gradient step of size η on g₂ (`relu_energy`)
 
-W_s contains the residual connection (1−η)I. What theory guarantees for the two steps, and how much of it holds after
-training, is in docs/background/energies.md.
+W_s contains the residual connection (1−η)I. What theory guarantees for the two steps, and how much
+of it holds after training, is in docs/background/energies.md.
 """
 
 from __future__ import annotations
@@ -44,12 +45,15 @@ class Config(PretrainedSection):
     tie_layers: bool = False
     """Whether all layers share one W₁ and one W₂."""
     embeddings_from: str | None = None
-    """Pretrained encoder whose word embeddings and tokenizer are used, named as in `model.pretrained`; else null."""
+    """Pretrained encoder whose word embeddings and tokenizer are used, named as in
+    `model.pretrained`; else null."""
 
     @model_validator(mode="after")
     def _revision_is_of_embeddings(self) -> Config:
         if self.revision is not None and self.embeddings_from is None:
-            raise ValueError("revision is that of embeddings_from; set embeddings_from too, or remove revision")
+            raise ValueError(
+                "revision is that of embeddings_from; set embeddings_from too, or remove revision"
+            )
         return self
 
     @property
@@ -68,12 +72,17 @@ def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
     from cudt.models.unrolled_network import UnrolledTransformer
 
     try:
-        sizes = {name: getattr(task, name) for name in ("vocabulary_size", "max_length", "n_classes")}
+        sizes = {
+            name: getattr(task, name) for name in ("vocabulary_size", "max_length", "n_classes")
+        }
     except AttributeError:
-        raise UserError("model unrolled needs a text task: set task.name to reviews, imdb, mnli or text") from None
+        raise UserError(
+            "model unrolled needs a text task: set task.name to reviews, imdb, mnli or text"
+        ) from None
     if config.embeddings_from is not None and not isinstance(task, TextClassification):
         raise UserError(
-            "model.embeddings_from: this task has its own vocabulary, which a pretrained encoder does not share; "
+            "model.embeddings_from: this task has its own vocabulary, which a pretrained encoder "
+            "does not share; "
             "remove the key, or set task.name to imdb, mnli or text"
         )
     words = _words(config, sizes.pop("vocabulary_size"), data_root)
@@ -95,7 +104,8 @@ def _words(config: Config, vocabulary_size: int, data_root: Path | None) -> nn.E
     weights = hub.load_encoder(config.source, data_root).get_input_embeddings().weight.detach()
     if config.width not in (None, width := weights.shape[1]):
         raise UserError(
-            f"model.width = {config.width}: embeddings of '{config.embeddings_from}' have width {width}; "
+            f"model.width = {config.width}: embeddings of '{config.embeddings_from}' have width "
+            f"{width}; "
             f"set model.width to {width}, or remove it"
         )
     return nn.Embedding.from_pretrained(weights.clone(), freeze=False)

@@ -13,9 +13,13 @@ from cudt.noise.source import SignalShape
 
 
 class UnrolledTransformer(LayeredModel):
-    """Word and position embeddings, L unrolled layers, and one linear readout of the mean over tokens."""
+    """Word and position embeddings, L unrolled layers, and one linear readout of the mean over
+    tokens.
+    """
 
-    def __init__(self, config: Config, words: nn.Embedding, max_length: int, n_classes: int) -> None:
+    def __init__(
+        self, config: Config, words: nn.Embedding, max_length: int, n_classes: int
+    ) -> None:
         super().__init__()
         self.n_layers = config.layers
         self.layer = UnrolledLayer(config.step_size)
@@ -23,7 +27,9 @@ class UnrolledTransformer(LayeredModel):
         width = words.embedding_dim
         self.positions = nn.Embedding(max_length, width)
         depth = 1 if config.tie_layers else config.layers
-        self.w1 = nn.ParameterList(nn.Parameter(torch.empty(config.attention_width, width)) for _ in range(depth))
+        self.w1 = nn.ParameterList(
+            nn.Parameter(torch.empty(config.attention_width, width)) for _ in range(depth)
+        )
         self.w2 = nn.ParameterList(nn.Parameter(torch.empty(width, width)) for _ in range(depth))
         self.head = nn.Linear(width, n_classes)
         for weight in (*self.w1, *self.w2, self.head.weight):

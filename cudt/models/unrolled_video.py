@@ -1,14 +1,17 @@
-"""UT, the unrolled transformer, for video: the layers of unrolled.py on patches of pixels instead of words.
+"""UT, the unrolled transformer, for video: the layers of unrolled.py on patches of pixels instead
+of words.
 
-The rows of X are the patches x_1 … x_T of one position over T frames; a layer's state is its reconstruction.
+The rows of X are the patches x_1 … x_T of one position over T frames; a layer's state is its
+reconstruction.
 
     Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ
     X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)
 
-Weights start from cosines, like DUST's: W₁ = Dᵀ/‖D‖ with the overcomplete dictionary D, so attention compares patches
-by their cosine coefficients, and W₂ = −BBᵀ = −I with an orthonormal basis B of cosines, so W_s = I and a layer first
-passes on the output of attention. Pixel values are scaled to 0 to 1: with 0 to 255 the products in attention would be
-in the millions, and the softmax would select a single frame instead of averaging.
+Weights start from cosines, like DUST's: W₁ = Dᵀ/‖D‖ with the overcomplete dictionary D, so
+attention compares patches by their cosine coefficients, and W₂ = −BBᵀ = −I with an orthonormal
+basis B of cosines, so W_s = I and a layer first passes on the output of attention. Pixel values are
+scaled to 0 to 1: with 0 to 255 the products in attention would be in the millions, and the softmax
+would select a single frame instead of averaging.
 """
 
 from __future__ import annotations

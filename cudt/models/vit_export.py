@@ -1,4 +1,6 @@
-"""Saves a vision transformer that denoises video for transformers or peft, with Python code that restores a frame."""
+"""Saves a vision transformer that denoises video for transformers or peft, with Python code that
+restores a frame.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ tokens = tokens @ readout["weight"].T + readout["bias"]
 
 
 def save(model: ViT, folder: Path) -> str:
-    """Save the encoder or its adapters, and the readout if it has weights; returns code that uses them."""
+    """Save the encoder or its adapters, and the readout if it has weights; returns code that uses
+    them.
+    """
     save_encoder(model.encoder, folder)
     has_weights = model.head is not None
     if model.head is not None:

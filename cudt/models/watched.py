@@ -18,24 +18,31 @@ from cudt.utils.errors import UserError
 
 
 class Watched(LayeredModel):
-    """A model with a hook on each layer, which passes the layer's output on while `visit_layers` runs."""
+    """A model with a hook on each layer, which passes the layer's output on while `visit_layers`
+    runs.
+    """
 
     def __init__(self, anatomy: Anatomy) -> None:
         super().__init__()
         self.n_layers = len(anatomy.layers)
         self._visit: Visit | None = None
-        # In tuples, so that they are not registered: subclasses register them under the names of saved weights.
+        # In tuples, so that they are not registered: subclasses register them under the names of
+        # saved weights.
         self._layers = (anatomy.layers,)
         self._final_norm = (anatomy.final_norm,)
         for layer in dict.fromkeys(anatomy.layers):
             layer.register_forward_hook(self._leave_layer)
 
     def layer_modules(self) -> list[nn.Module]:
-        """The layers: the model's own code between them, and the hooks that read them, are not compiled."""
+        """The layers: the model's own code between them, and the hooks that read them, are not
+        compiled.
+        """
         return list(dict.fromkeys(self._layers[0]))
 
     def normed(self, state: Tensor) -> Tensor:
-        """The state after a pre-norm model's final norm, which belongs to the readout of every layer."""
+        """The state after a pre-norm model's final norm, which belongs to the readout of every
+        layer.
+        """
         norm = self._final_norm[0]
         return state if norm is None else norm(state)
 
@@ -56,13 +63,15 @@ class Watched(LayeredModel):
 class WatchedText(Watched):
     """A text model whose word embeddings can be replaced by noisy ones.
 
-    A hook on the embedding look-up returns the noisy embeddings, before positions and the first norm are applied.
+    A hook on the embedding look-up returns the noisy embeddings, before positions and the first
+    norm are applied.
     """
 
     def __init__(self, backbone: Any, **always: Any) -> None:
         """`always` are arguments of the backbone besides its batch."""
         super().__init__(dissect(backbone.eval(), five_tokens()))
-        # In a tuple, so that it is not registered: subclasses register it under the name of saved weights.
+        # In a tuple, so that it is not registered: subclasses register it under the name of saved
+        # weights.
         self._backbone = (backbone,)
         self._always = always
         self._inputs = set(inspect.signature(backbone.forward).parameters)
@@ -82,21 +91,33 @@ class WatchedText(Watched):
             self._replace = None
 
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self._backbone[0].get_input_embeddings()(batch["input_ids"]), batch["attention_mask"].bool()
+        return self._backbone[0].get_input_embeddings()(batch["input_ids"]), batch[
+            "attention_mask"
+        ].bool()
 
     def signal_shape(self, batch: Batch) -> SignalShape:
         embedding = self._backbone[0].get_input_embeddings()
-        return embedded_shape(batch, embedding) if isinstance(embedding, nn.Embedding) else super().signal_shape(batch)
+        return (
+            embedded_shape(batch, embedding)
+            if isinstance(embedding, nn.Embedding)
+            else super().signal_shape(batch)
+        )
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        inputs = {name: value for name, value in batch.items() if name in self._inputs and name != "labels"}
+        inputs = {
+            name: value
+            for name, value in batch.items()
+            if name in self._inputs and name != "labels"
+        }
         with self._visited_by(visit), self.replacing(lambda clean: signal):
             self._backbone[0](**inputs, **self._always)
 
 
 @torch.no_grad()
 def tried_out(model: LayeredModel, length: int, name: str, setting: str) -> Tensor:
-    """The last layer's state of two texts of full length that differ in their last token; refuses what would fail."""
+    """The last layer's state of two texts of full length that differ in their last token; refuses
+    what would fail.
+    """
     tokens = torch.ones(2, length, dtype=torch.long)
     tokens[:, 1:] += torch.arange(length - 1) % 3
     tokens[1, -1] += 1
@@ -105,7 +126,9 @@ def tried_out(model: LayeredModel, length: int, name: str, setting: str) -> Tens
         return model.layer_states(model.signal(batch)[0], batch)[-1]
     except (IndexError, RuntimeError) as error:
         reason = str(error).split("\n")[0]
-        raise UserError(f"{setting} = {length}: too many tokens for '{name}' ({reason}); lower {setting}") from None
+        raise UserError(
+            f"{setting} = {length}: too many tokens for '{name}' ({reason}); lower {setting}"
+        ) from None
 
 
 def five_tokens() -> dict[str, Tensor]:

@@ -1,8 +1,9 @@
 """The contract of a kind of noise.
 
-To add one, write one file in this folder, or a module of your own that recipes name by its import path. It defines
-`NOISE`: a `SignalNoise`, which is added to embeddings or pixels at levels γ, or a `TextNoise`, which changes source
-texts. The name of the file is the noise's name in a recipe (`noise.kind`, `evaluation.perturbations`).
+To add one, write one file in this folder, or a module of your own that recipes name by its import
+path. It defines `NOISE`: a `SignalNoise`, which is added to embeddings or pixels at levels γ, or a
+`TextNoise`, which changes source texts. The name of the file is the noise's name in a recipe
+(`noise.kind`, `evaluation.perturbations`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class NoiseKind(ABC):
     scale: LevelScale
     """The symbol, range and default grid of its levels."""
     is_added: bool
-    """Whether it is added to the signal, which is the noise that models can be trained with (`noise.kind`)."""
+    """Whether it is added to the signal, which is the noise that models can be trained with
+    (`noise.kind`)."""
 
     @abstractmethod
     def training_level(self, gamma_train: float) -> float:
@@ -37,7 +39,8 @@ class SignalNoise(NoiseKind):
     scale = GAMMA
     is_added = True
     draws_on_device: bool = False
-    """Whether `standard` draws on the device of its generator; otherwise it gets generators of the CPU only."""
+    """Whether `standard` draws on the device of its generator; otherwise it gets generators of the
+    CPU only."""
 
     @abstractmethod
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
@@ -49,19 +52,27 @@ class SignalNoise(NoiseKind):
 
 
 class TextNoise(NoiseKind):
-    """Noise in source texts, before tokenisation. No model is trained on it, so only level 0 is in distribution."""
+    """Noise in source texts, before tokenisation. No model is trained on it, so only level 0 is in
+    distribution.
+    """
 
     scale = PROBABILITY
     is_added = False
 
     @abstractmethod
-    def corrupt(self, texts: Sequence[str], level: float, seed: int | str, example_id: str) -> tuple[str, ...]:
-        """The texts of one example (such as premise and hypothesis) at a level; draws depend only on (seed, id)."""
+    def corrupt(
+        self, texts: Sequence[str], level: float, seed: int | str, example_id: str
+    ) -> tuple[str, ...]:
+        """The texts of one example (such as premise and hypothesis) at a level; draws depend only
+        on (seed, id).
+        """
 
     def corrupt_all(
         self, examples: Sequence[tuple[str, Sequence[str]]], level: float, seed: int | str
     ) -> list[tuple[str, ...]]:
-        """The texts of many examples, each an id and texts; a kind of noise may have a faster way than one by one."""
+        """The texts of many examples, each an id and texts; a kind of noise may have a faster way
+        than one by one.
+        """
         return [self.corrupt(texts, level, seed, example_id) for example_id, texts in examples]
 
     def training_level(self, gamma_train: float) -> float:
@@ -78,7 +89,10 @@ def signal_noise(name: str) -> SignalNoise:
     """The same for a noise that is added to the signal; a ValueError for others."""
     kind = noise_kind(name)
     if not isinstance(kind, SignalNoise):
-        raise ValueError(f"noise '{name}' changes texts; expected one that is added to a signal, such as 'gaussian'")
+        raise ValueError(
+            f"noise '{name}' changes texts; expected one that is added to a signal, such as "
+            "'gaussian'"
+        )
     return kind
 
 
@@ -88,8 +102,14 @@ def scale_of(name: str) -> LevelScale:
 
 
 def training_level(name: str, gamma_train: float) -> float:
-    """The highest level of a kind of noise that is in distribution; γ_train if its plug-in is not installed."""
-    return gamma_train if registry.problem("noise", name) else noise_kind(name).training_level(gamma_train)
+    """The highest level of a kind of noise that is in distribution; γ_train if its plug-in is not
+    installed.
+    """
+    return (
+        gamma_train
+        if registry.problem("noise", name)
+        else noise_kind(name).training_level(gamma_train)
+    )
 
 
 def distribution(name: str, level: float, gamma_train: float) -> str:

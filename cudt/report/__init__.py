@@ -1,4 +1,5 @@
-"""The report: tables (CSV, Markdown, LaTeX), figures (PNG, PDF) and one HTML page, from run folders.
+"""The report: tables (CSV, Markdown, LaTeX), figures (PNG, PDF) and one HTML page, from run
+folders.
 
 collect.py           reads runs                        sweeps.py          reads sweeps, draws what they searched
 comparable.py        which runs may be compared        names.py           what variants are called
@@ -83,10 +84,14 @@ def write(folders: Sequence[Path], out: Path, figures: Sequence[str] = ()) -> Re
     parts = sections.build(made)
     files += _write_texts([table for part in parts for table in part.tables], out / "tables")
     write_text(out / "index.html", page.render(made, pictures, parts))
-    stale = manifest.replace(out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))])
+    stale = manifest.replace(
+        out, [*files, *(path for picture in pictures for path in (picture.png, picture.pdf))]
+    )
     collected.warnings.extend(stale)
     verdict = headline.verdict(made.comparisons)
-    return Report(summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched))
+    return Report(
+        summary, out / "table.csv", out / "index.html", collected.warnings, verdict, len(searched)
+    )
 
 
 def _collected(folders: Sequence[Path], searched: Sequence[ReadSweep]) -> Collected:
@@ -106,11 +111,20 @@ def _write_numbers(runs: Sequence[ReadRun], numbers: Mapping[str, pd.DataFrame],
         write_text(out / f"{name}.csv", table.to_csv(index=False))
 
 
-def _write_tables(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[TextTable, bool]], list[Path]]:
-    """Write every table in the paper's layout; return each with whether it has a number of ours, and the files."""
+def _write_tables(
+    runs: Sequence[ReadRun], out: Path
+) -> tuple[list[tuple[TextTable, bool]], list[Path]]:
+    """Write every table in the paper's layout; return each with whether it has a number of ours,
+    and the files.
+    """
     shown = []
     results = paper_results.result_tables(runs)
-    missing = [f"{table.title}: {cell}\n" for table in results if table.is_published for cell in table.missing]
+    missing = [
+        f"{table.title}: {cell}\n"
+        for table in results
+        if table.is_published
+        for cell in table.missing
+    ]
     texts = {"missing.txt": "".join(missing)}
     for result in results:
         table = paper_tables.of_results(result)
@@ -121,7 +135,10 @@ def _write_tables(runs: Sequence[ReadRun], out: Path) -> tuple[list[tuple[TextTa
     shown += [(table, any(row[-1].text != "0" for row in table.rows)) for table in settings]
     for name, text in texts.items():
         write_text(out / name, text)
-    return shown, [*(out / name for name in texts), *_write_texts([table for table, _ in shown], out)]
+    return shown, [
+        *(out / name for name in texts),
+        *_write_texts([table for table, _ in shown], out),
+    ]
 
 
 def _write_texts(tables: Sequence[TextTable], out: Path) -> list[Path]:

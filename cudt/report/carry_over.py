@@ -1,7 +1,8 @@
 """How far descent carries over to noise: the numbers of descent.csv, over the seeds of a group.
 
-descent.csv counts the constraints that a run keeps by the run's own α, form and f_0. Objectives are compared by the
-constraints of one run: where another run was judged by others, its losses are judged again.
+descent.csv counts the constraints that a run keeps by the run's own α, form and f_0. Objectives are
+compared by the constraints of one run: where another run was judged by others, its losses are
+judged again.
 """
 
 from __future__ import annotations
@@ -19,17 +20,25 @@ from cudt.report.groups import Group
 
 def has_descent(groups: Sequence[Group], kind: str) -> list[Group]:
     """The groups whose runs all have a summary of their constraints under a kind of noise."""
-    return [group for group in groups if all(kind in set(run.descent["perturbation"]) for run in group.runs)]
+    return [
+        group
+        for group in groups
+        if all(kind in set(run.descent["perturbation"]) for run in group.runs)
+    ]
 
 
 def by_level(runs: Sequence[ReadRun], kind: str, name: str) -> pd.DataFrame:
-    """A number about the whole model: `mean` and `std` over the runs, indexed by the levels that all of them have."""
+    """A number about the whole model: `mean` and `std` over the runs, indexed by the levels that
+    all of them have.
+    """
     found = _rows(runs, kind, name).groupby("gamma")["value"].agg(["mean", "std", "size"])
     return found[found["size"] == len(runs)][["mean", "std"]]
 
 
 def best_layers(runs: Sequence[ReadRun], kind: str) -> pd.DataFrame:
-    """The layer with the lowest loss: `median` over the runs (the lower of two), with `least` and `most`, by level."""
+    """The layer with the lowest loss: `median` over the runs (the lower of two), with `least` and
+    `most`, by level.
+    """
     values = _rows(runs, kind, "best_layer").groupby("gamma")["value"]
     ends = values.agg(least="min", most="max", size="size")
     found = ends.assign(median=values.quantile(0.5, interpolation="lower"))
@@ -42,8 +51,12 @@ def _rows(runs: Sequence[ReadRun], kind: str, name: str) -> pd.DataFrame:
 
 
 def kept_by_level(group: Group, shown: Sequence[Group], kind: str) -> pd.DataFrame:
-    """`by_level` of the number of constraints kept, by the constraints of the constrained group that is shown."""
-    judges = [run for one in shown if one.objective == CONSTRAINED for run in one.runs] or group.runs
+    """`by_level` of the number of constraints kept, by the constraints of the constrained group
+    that is shown.
+    """
+    judges = [
+        run for one in shown if one.objective == CONSTRAINED for run in one.runs
+    ] or group.runs
     of_runs = [pd.Series(kept(run, judge_of(run, judges), kind), dtype=float) for run in group.runs]
     found = pd.concat(of_runs).groupby(level=0).agg(["mean", "std", "size"])
     return found[found["size"] == len(group.runs)][["mean", "std"]]
@@ -57,12 +70,16 @@ def judge_of(run: ReadRun, judges: Sequence[ReadRun]) -> ReadRun:
 def kept(run: ReadRun, judge: ReadRun, kind: str) -> dict[float, float]:
     """The number of constraints of another run, `judge`, that a run keeps at each level.
 
-    A violation within two standard errors counts as kept, as in constraints.csv. The standard error is that of the
-    run's own constraint: that of another needs the losses of every example.
+    A violation within two standard errors counts as kept, as in constraints.csv. The standard error
+    is that of the run's own constraint: that of another needs the losses of every example.
     """
     if _constraints(run) == _constraints(judge):
         return run.descent_numbers.get((kind, "kept"), {})
-    rates, reference, form = judge.info.rates, judge.reference, judge.run.recipe.settings.descent.form
+    rates, reference, form = (
+        judge.info.rates,
+        judge.reference,
+        judge.run.recipe.settings.descent.form,
+    )
     if not rates or not run.has_table("constraints"):
         return {}
     table, counts = run.run.read_table("constraints"), {}

@@ -46,7 +46,8 @@ class ReadRun:
     exits: pd.DataFrame
     """Early exits; empty without `cudt eval-ood --exits`."""
     validation: pd.DataFrame
-    """The metric on validation data at each level a sweep scored the run at; empty without a sweep."""
+    """The metric on validation data at each level a sweep scored the run at; empty without a
+    sweep."""
     edition: str = ""
     """Which test data and frozen weights it has, where those of its recipe differ (editions.py)."""
     measure: str = ""
@@ -131,7 +132,9 @@ class ReadRun:
 
     @property
     def validation_metric(self) -> float:
-        """The metric of the last layer on validation data, at γ_train; nan where it was not recorded."""
+        """The metric of the last layer on validation data, at γ_train; nan where it was not
+        recorded.
+        """
         rows = self.layers[self.layers["split"] == "validation"].sort_values("layer")
         return float(rows["metric"].iloc[-1]) if len(rows) else math.nan
 
@@ -142,7 +145,9 @@ class ReadRun:
 
     @cached_property
     def curves(self) -> dict[str, dict[float, float]]:
-        """The metric by kind and level of noise, averaged over noise seeds; nan if it is nan for one of them."""
+        """The metric by kind and level of noise, averaged over noise seeds; nan if it is nan for
+        one of them.
+        """
         return self._curves_of(self.metric)
 
     @cached_property
@@ -153,7 +158,9 @@ class ReadRun:
     def _curves_of(self, metric: str) -> dict[str, dict[float, float]]:
         rows = self.ood[self.ood["metric"] == metric]
         by_level: dict[tuple[str, float], list[float]] = {}
-        for kind, gamma, value in zip(rows["perturbation"], rows["gamma"], rows["value"], strict=True):
+        for kind, gamma, value in zip(
+            rows["perturbation"], rows["gamma"], rows["value"], strict=True
+        ):
             by_level.setdefault((str(kind), float(gamma)), []).append(float(value))
         found: dict[str, dict[float, float]] = {}
         for (kind, gamma), values in sorted(by_level.items()):
@@ -162,17 +169,23 @@ class ReadRun:
 
     @cached_property
     def descent_numbers(self) -> dict[tuple[str, str], dict[float, float]]:
-        """The numbers of descent.csv about the whole model: by kind of noise and name, then by level."""
+        """The numbers of descent.csv about the whole model: by kind of noise and name, then by
+        level.
+        """
         found: dict[tuple[str, str], dict[float, float]] = {}
         # Without pandas, whose start-up at each of many runs takes longer than the work.
-        for kind, gamma, layer, name, value in zip(*(self.descent[key].tolist() for key in self.descent), strict=True):
+        for kind, gamma, layer, name, value in zip(
+            *(self.descent[key].tolist() for key in self.descent), strict=True
+        ):
             if layer == 0:
                 found.setdefault((kind, name), {})[gamma] = value
         return {key: dict(sorted(values.items())) for key, values in found.items()}
 
     @property
     def failing(self) -> dict[str, list[int]]:
-        """The layers whose constraints are violated, or kept only as relaxed; empty without constraints."""
+        """The layers whose constraints are violated, or kept only as relaxed; empty without
+        constraints.
+        """
         is_infeasible = is_constrained(self.objective) and not self.info.feasible
         verdicts = self.info.verdicts if is_infeasible else []
         return {
@@ -204,7 +217,9 @@ class Collected:
 
 
 def collect(folders: Sequence[Path]) -> Collected:
-    """Read every finished run below some folders, in the order of recipe, objective, variant and seed."""
+    """Read every finished run below some folders, in the order of recipe, objective, variant and
+    seed.
+    """
     found: dict[tuple[str, str, str, int], ReadRun] = {}
     paths = find_runs(folders)
     warnings = _about_folders(folders) if paths else []
@@ -222,7 +237,8 @@ def collect(folders: Sequence[Path]) -> Collected:
             found[key] = used
             reason = f"skipped: the same run (recipe, settings, seed) as {used.run.path}"
             warnings.append(f"{other.run.path}: {reason}")
-    # A search that keeps no weights is scored on validation data alone; nobody expects curves of its runs.
+    # A search that keeps no weights is scored on validation data alone; nobody expects curves of
+    # its runs.
     can_be_evaluated = [run for run in found.values() if run.run.recipe.settings.checkpoints.kept]
     warnings += _about_unevaluated([run.run.path for run in can_be_evaluated if run.ood.empty])
     return Collected([found[key] for key in sorted(found)], warnings)
@@ -252,11 +268,16 @@ def _about_unevaluated(paths: Sequence[Path]) -> list[str]:
             f"{len(paths)} runs are not evaluated yet and have no curve: {paths[0]} and others; "
             "run `cudt eval-ood` on the ones you need"
         ]
-    return [f"{path}: not evaluated yet and has no curve; run `{as_command('eval-ood', path)}`" for path in paths]
+    return [
+        f"{path}: not evaluated yet and has no curve; run `{as_command('eval-ood', path)}`"
+        for path in paths
+    ]
 
 
 def read_run(path: Path) -> ReadRun:
-    """The finished run in a folder; in the subfolder `last` or `best` of a run, the run with these weights."""
+    """The finished run in a folder; in the subfolder `last` or `best` of a run, the run with these
+    weights.
+    """
     try:
         return _read_whole(path)
     except OSError as error:

@@ -1,9 +1,11 @@
-"""Which runs may be compared: the one definition that every table, figure and comparison of a report uses.
+"""Which runs may be compared: the one definition that every table, figure and comparison of a
+report uses.
 
-Runs are comparable if they share a cell: recipe, metric, number of layers, γ_train, the task's settings, the pretrained
-model, the epoch whose weights count (training.select) and the test data. Runs of one group differ in nothing but their
-seed; a cell holds groups of several objectives. A chart shows the cells of one family: depth, γ_train and the settings
-of the task may differ, the test data and the loss f may not, since losses of different kinds have different units.
+Runs are comparable if they share a cell: recipe, metric, number of layers, γ_train, the task's
+settings, the pretrained model, the epoch whose weights count (training.select) and the test data.
+Runs of one group differ in nothing but their seed; a cell holds groups of several objectives. A
+chart shows the cells of one family: depth, γ_train and the settings of the task may differ, the
+test data and the loss f may not, since losses of different kinds have different units.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class ComparableCell:
 
     @property
     def apart(self) -> str:
-        """What is unlike the default in the loss and the evaluated weights, after a comma; empty if nothing is."""
+        """What is unlike the default in the loss and the evaluated weights, after a comma; empty if
+        nothing is.
+        """
         loss = f", {self.loss.replace('_', ' ')} loss" if self.loss else ""
         return loss + (", last epoch" if self.weights == "last" else "")
 
@@ -59,7 +63,14 @@ def cell_of(run: ReadRun) -> ComparableCell:
     """The cell of a run, by its recipe."""
     task = run.run.tested_task
     origin = json.dumps(_origin(run))
-    shared = (run.recipe, run.metric, run.n_layers, run.gamma_train, task.name, task.model_dump_json())
+    shared = (
+        run.recipe,
+        run.metric,
+        run.n_layers,
+        run.gamma_train,
+        task.name,
+        task.model_dump_json(),
+    )
     loss = _loss(run)
     named = loss if loss is not None and loss != type(task).model_fields["loss"].default else ""
     return ComparableCell(*shared, run.run.weights, origin, named)
@@ -81,7 +92,8 @@ def _loss(run: ReadRun) -> str | None:
 
 
 def families(runs: Iterable[ReadRun]) -> dict[str, list[ReadRun]]:
-    """The runs that charts may show together, by the recipe's name and, where a recipe has several, what sets it apart.
+    """The runs that charts may show together, by the recipe's name and, where a recipe has several,
+    what sets it apart.
 
     A family shares recipe, metric, pretrained model, loss, selected weights and test data.
     """
@@ -98,20 +110,34 @@ def families(runs: Iterable[ReadRun]) -> dict[str, list[ReadRun]]:
     return named
 
 
-def _with_tasks(origins: Sequence[dict[str, Any]], parts: Sequence[Sequence[ReadRun]]) -> list[dict[str, Any]]:
-    """The origins; where the settings of the task make the test data differ, with these in place of a number."""
+def _with_tasks(
+    origins: Sequence[dict[str, Any]], parts: Sequence[Sequence[ReadRun]]
+) -> list[dict[str, Any]]:
+    """The origins; where the settings of the task make the test data differ, with these in place of
+    a number.
+    """
     shared = [_shared_task(runs) for runs in parts]
-    tasks = [{key: value for key, value in one.items() if all(key in each for each in shared)} for one in shared]
+    tasks = [
+        {key: value for key, value in one.items() if all(key in each for each in shared)}
+        for one in shared
+    ]
     editions = {origin["test data"] for origin in origins}
     if len(editions) < 2 or any(one in tasks[:index] for index, one in enumerate(tasks)):
         return [*origins]
-    return [{**origin, "test data": "", **task} for origin, task in zip(origins, tasks, strict=True)]
+    return [
+        {**origin, "test data": "", **task} for origin, task in zip(origins, tasks, strict=True)
+    ]
 
 
 def _shared_task(runs: Sequence[ReadRun]) -> dict[str, Any]:
     """The settings of the task that all runs have in common."""
-    first, *others = ({key: value for key, value in run.settings.items() if key.startswith("task.")} for run in runs)
-    return {key: value for key, value in first.items() if all(one.get(key) == value for one in others)}
+    first, *others = (
+        {key: value for key, value in run.settings.items() if key.startswith("task.")}
+        for run in runs
+    )
+    return {
+        key: value for key, value in first.items() if all(one.get(key) == value for one in others)
+    }
 
 
 def by_cell(
@@ -135,10 +161,15 @@ def by_group(runs: Iterable[ReadRun]) -> dict[GroupKey, list[ReadRun]]:
 def without_ablations(runs: Sequence[ReadRun], ablated: set[str]) -> list[ReadRun]:
     """Leave out the runs of ablations where other runs of the same cell and objective exist.
 
-    An ablation varies one setting on purpose: its runs must not join the search that the paper's tables choose from.
+    An ablation varies one setting on purpose: its runs must not join the search that the paper's
+    tables choose from.
     """
     searched = {(cell_of(run), run.objective) for run in runs if run.name not in ablated}
-    return [run for run in runs if run.name not in ablated or (cell_of(run), run.objective) not in searched]
+    return [
+        run
+        for run in runs
+        if run.name not in ablated or (cell_of(run), run.objective) not in searched
+    ]
 
 
 # ---------------------------------------------------------------- pairs with the baseline
@@ -146,7 +177,9 @@ def without_ablations(runs: Sequence[ReadRun], ablated: set[str]) -> list[ReadRu
 
 @dataclass(frozen=True)
 class Pair:
-    """The evaluated runs of a group and of the baseline group it is compared with, under one kind of noise."""
+    """The evaluated runs of a group and of the baseline group it is compared with, under one kind
+    of noise.
+    """
 
     noise: str
     ours: list[ReadRun]
@@ -158,10 +191,11 @@ class Pair:
 
 
 def pairs(runs: Sequence[ReadRun]) -> list[Pair]:
-    """Each group with each group of its cell that it is compared with, for each noise both were evaluated under.
+    """Each group with each group of its cell that it is compared with, for each noise both were
+    evaluated under.
 
-    Every other objective is compared with ERM, and the constrained ones also with every unconstrained one. Runs that
-    were not evaluated under that noise are left out.
+    Every other objective is compared with ERM, and the constrained ones also with every
+    unconstrained one. Runs that were not evaluated under that noise are left out.
     """
     return [pair for mine in by_cell(runs).values() for pair in _pairs_of_cell(mine)]
 
@@ -196,12 +230,14 @@ def _by_noise(runs: Sequence[ReadRun]) -> dict[str, list[ReadRun]]:
 
 
 def matches(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
-    """The runs of each comparison of constrained with ERM: in each cell, by ERM's settings and the kind of constraints.
+    """The runs of each comparison of constrained with ERM: in each cell, by ERM's settings and the
+    kind of constraints.
 
-    ERM may have model settings of its own (the paper's unconstrained DUST shares one dictionary between layers). It is
-    compared with the constrained runs of the same `matched_settings`, or with all of the cell where there are none.
-    Kinds of constraints (ladder, proxy, …) are other methods, so each is compared on its own, with all of its seeds. So
-    are settings that a sweep repeats on several seeds: nothing was chosen among them.
+    ERM may have model settings of its own (the paper's unconstrained DUST shares one dictionary
+    between layers). It is compared with the constrained runs of the same `matched_settings`, or
+    with all of the cell where there are none. Kinds of constraints (ladder, proxy, …) are other
+    methods, so each is compared on its own, with all of its seeds. So are settings that a sweep
+    repeats on several seeds: nothing was chosen among them.
     """
     return [match for mine in by_cell(runs).values() for match in _matches_of_cell(mine)]
 
@@ -218,7 +254,9 @@ def _matches_of_cell(runs: Sequence[ReadRun]) -> list[list[ReadRun]]:
 
 
 def _method(run: ReadRun) -> tuple[str, GroupKey | None]:
-    """The kind of a run's constraints; and its group, if its settings were not chosen among others."""
+    """The kind of a run's constraints; and its group, if its settings were not chosen among
+    others.
+    """
     return constraint_kind(run), run.group if run.is_repeated else None
 
 
@@ -228,18 +266,21 @@ def model_settings(run: ReadRun) -> str:
 
 
 def matched_settings(run: ReadRun) -> tuple[str, int | None]:
-    """What both sides of a comparison share where they can: the settings of the model, and the number of epochs.
+    """What both sides of a comparison share where they can: the settings of the model, and the
+    number of epochs.
 
-    Epochs count where a sweep repeats settings on several seeds; elsewhere they may be what a search chose.
+    Epochs count where a sweep repeats settings on several seeds; elsewhere they may be what a
+    search chose.
     """
     return model_settings(run), run.run.recipe.settings.training.epochs if run.is_repeated else None
 
 
 def constraint_kind(run: ReadRun) -> str:
-    """What is unlike the paper in the kind of a run's constraints, like `ladder` or `proxy, decoupled`.
+    """What is unlike the paper in the kind of a run's constraints, like `ladder` or `proxy,
+    decoupled`.
 
-    Empty for the paper's kind and for objectives without constraints. It is the same word in every recipe, for figures
-    of several recipes, where the names of variants would differ.
+    Empty for the paper's kind and for objectives without constraints. It is the same word in every
+    recipe, for figures of several recipes, where the names of variants would differ.
     """
     if not is_constrained(run.objective):
         return ""

@@ -1,8 +1,10 @@
-"""Compare constrained with unconstrained (ERM) runs: which runs represent each side, and the difference between them.
+"""Compare constrained with unconstrained (ERM) runs: which runs represent each side, and the
+difference between them.
 
-If the runs of a side differ in more than their seed, or only some of them were evaluated, one was selected. Then both
-sides are the best of all their runs on validation data, as in the paper; otherwise each is the mean over its seeds. The
-best of many beats the best of few by luck alone, so neither side is called better if the numbers of runs differ.
+If the runs of a side differ in more than their seed, or only some of them were evaluated, one was
+selected. Then both sides are the best of all their runs on validation data, as in the paper;
+otherwise each is the mean over its seeds. The best of many beats the best of few by luck alone, so
+neither side is called better if the numbers of runs differ.
 """
 
 from __future__ import annotations
@@ -41,7 +43,11 @@ class Chosen:
     @property
     def how(self) -> str:
         """`best of 5`, or `3 seeds`."""
-        return f"best of {self.best_of}" if self.best_of else f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
+        return (
+            f"best of {self.best_of}"
+            if self.best_of
+            else f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
+        )
 
     @property
     def infeasible(self) -> list[tuple[ReadRun, str]]:
@@ -78,7 +84,9 @@ class Comparison:
     """The rows of paired.csv; empty if a side is missing."""
 
     def values(self, side: str, quantity: str) -> list[float]:
-        """`mean`, `auc`, `id_mean` or `ood_mean` of each run; nan if the metric is nan at one of its levels."""
+        """`mean`, `auc`, `id_mean` or `ood_mean` of each run; nan if the metric is nan at one of
+        its levels.
+        """
         return [_quantity(run, self.noise, self.levels, quantity) for run in self.sides[side].runs]
 
     def mean(self, side: str, quantity: str) -> float:
@@ -87,17 +95,27 @@ class Comparison:
 
     @property
     def input_mean(self) -> float:
-        """The mean over the levels of the noisy input's own metric; nan for tasks where it is no answer."""
+        """The mean over the levels of the noisy input's own metric; nan for tasks where it is no
+        answer.
+        """
         runs = [run for side in self.sides.values() for run in side.runs]
         curves = [found for run in runs if (found := run.input_curves.get(self.noise, {}))]
-        return float(np.mean([curves[0].get(level, np.nan) for level in self.levels])) if curves else np.nan
+        return (
+            float(np.mean([curves[0].get(level, np.nan) for level in self.levels]))
+            if curves
+            else np.nan
+        )
 
     def difference(self, quantity: str) -> Difference:
         rows = self.rows[self.rows["quantity"] == quantity]
         if rows.empty:
-            return Difference(reason=self._problem() or f"no level for the {quantity.replace('_', ' ')}")
+            return Difference(
+                reason=self._problem() or f"no level for the {quantity.replace('_', ' ')}"
+            )
         row: Any = rows.iloc[0]
-        made = Difference(*(row[name] for name in ("difference", "low", "high", "unit", "n", "better", "reason")))
+        made = Difference(
+            *(row[name] for name in ("difference", "low", "high", "unit", "n", "better", "reason"))
+        )
         if not np.isfinite([made.low, made.high]).all():
             return replace(made, unit="", better="")
         return made if self.is_even else replace(made, better="")
@@ -110,7 +128,9 @@ class Comparison:
     def _problem(self) -> str:
         problems = [side.problem for side in self.sides.values() if side.problem]
         is_complete = all(side.runs for side in self.sides.values())
-        return "; ".join(problems) or ("no level in common" if is_complete and not self.levels else "")
+        return "; ".join(problems) or (
+            "no level in common" if is_complete and not self.levels else ""
+        )
 
 
 def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
@@ -120,7 +140,8 @@ def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
     found = [set(curve(run, noise)) for side in sides.values() for run in side.runs]
     levels = sorted(set.intersection(*found)) if found else []
     is_complete = levels and all(side.runs for side in sides.values())
-    # A seed that only one side has is no part of the difference but of the means shown next to it: same levels for all.
+    # A seed that only one side has is no part of the difference but of the means shown next to it:
+    # same levels for all.
     at_levels = {
         name: [replace(run, ood=run.ood[run.ood["gamma"].isin(levels)]) for run in side.runs]
         for name, side in sides.items()
@@ -132,7 +153,8 @@ def compare(runs: Sequence[ReadRun], noise: str) -> Comparison:
 def choose(runs: Sequence[ReadRun], noise: str) -> dict[str, Chosen]:
     """The runs that represent each objective of one cell, as every table and figure shows them.
 
-    Constrained and ERM decide together, and by the same criterion, whether the best or all runs count.
+    Constrained and ERM decide together, and by the same criterion, whether the best or all runs
+    count.
     """
     by_objective: dict[str, list[ReadRun]] = {}
     for run in runs:
@@ -148,24 +170,32 @@ def choose(runs: Sequence[ReadRun], noise: str) -> dict[str, Chosen]:
 
 
 def _is_selected(runs: Sequence[ReadRun], noise: str) -> bool:
-    return len({run.group for run in runs}) > 1 or len({bool(curve(run, noise)) for run in runs}) > 1
+    return (
+        len({run.group for run in runs}) > 1 or len({bool(curve(run, noise)) for run in runs}) > 1
+    )
 
 
 def _every(runs: Sequence[ReadRun], noise: str) -> Chosen:
     found = [run for run in runs if curve(run, noise)]
     return Chosen(
-        found, problem="" if found or not runs else f"not evaluated: {as_command('eval-ood', runs[0].run.path)}"
+        found,
+        problem=""
+        if found or not runs
+        else f"not evaluated: {as_command('eval-ood', runs[0].run.path)}",
     )
 
 
 def _best(runs: Sequence[ReadRun], noise: str, key: Callable[[ReadRun], float]) -> Chosen:
-    """The best of all runs; none if it was not evaluated, since the second best is not what was selected."""
+    """The best of all runs; none if it was not evaluated, since the second best is not what was
+    selected.
+    """
     best = min(runs, key=key)
     if not curve(best, noise):
         return Chosen(
             [],
             len(runs),
-            f"the best by validation data is not evaluated: {as_command('eval-ood', best.run.path)}",
+            "the best by validation data is not evaluated: "
+            f"{as_command('eval-ood', best.run.path)}",
         )
     return Chosen([best], len(runs))
 
@@ -173,14 +203,16 @@ def _best(runs: Sequence[ReadRun], noise: str, key: Callable[[ReadRun], float]) 
 def group_scores(runs: Sequence[ReadRun]) -> dict[GroupKey, float]:
     """What groups are ranked by: the mean over their seeds of what single runs are ranked by."""
     rank = criterion(runs)
-    return {key: float(np.mean([rank(run) for run in mine])) for key, mine in by_group(runs).items()}
+    return {
+        key: float(np.mean([rank(run) for run in mine])) for key, mine in by_group(runs).items()
+    }
 
 
 def criterion(runs: Sequence[ReadRun]) -> Callable[[ReadRun], float]:
     """What these runs are ranked by on validation data, the lower the better.
 
-    The mean metric over γ where all have the same levels, else the metric at γ_train where sweeps scored all by it,
-    else the loss f_L. A sweep that scored the runs thus has the same best run.
+    The mean metric over γ where all have the same levels, else the metric at γ_train where sweeps
+    scored all by it, else the loss f_L. A sweep that scored the runs thus has the same best run.
     """
     grids = [tuple(run.validation["gamma"]) for run in runs]
     if grids and grids[0] and len(set(grids)) == 1:
@@ -200,7 +232,9 @@ def _nan_last(value: float) -> float:
 
 
 def curve(run: ReadRun, noise: str) -> dict[float, float]:
-    """The metric by level, averaged over noise seeds; empty if the run was not evaluated under this noise."""
+    """The metric by level, averaged over noise seeds; empty if the run was not evaluated under this
+    noise.
+    """
     return run.curves.get(noise, {})
 
 
@@ -209,13 +243,18 @@ def _quantity(run: ReadRun, noise: str, levels: Sequence[float], quantity: str) 
     if quantity == "auc":
         return area_under_curve(levels, [found[level] for level in levels])
     wanted = {"mean": ("ID", "OOD"), "id_mean": ("ID",), "ood_mean": ("OOD",)}[quantity]
-    values = [found[level] for level in levels if distribution(noise, level, run.gamma_train) in wanted]
+    values = [
+        found[level] for level in levels if distribution(noise, level, run.gamma_train) in wanted
+    ]
     return float(np.mean(values)) if values else np.nan
 
 
 def failing_layers(run: ReadRun) -> str:
-    """The layers whose constraints a run breaks: `violated at layers 1–3, 5; relaxed at layer 4`."""
+    """The layers whose constraints a run breaks: `violated at layers 1–3, 5; relaxed at layer
+    4`.
+    """
     found = run.failing.items()
     return "; ".join(
-        f"{verdict} at layer{'s' if len(layers) > 1 else ''} {ranges(layers)}" for verdict, layers in found
+        f"{verdict} at layer{'s' if len(layers) > 1 else ''} {ranges(layers)}"
+        for verdict, layers in found
     )

@@ -24,15 +24,25 @@ def shown_levels(groups: Sequence[Group], kind: str) -> dict[float, str]:
     shared = set.intersection(*found) if found else set()
     if not shared:
         return {}
-    # Only levels γ can equal γ_train: under noise in texts, which models are not trained on, the level is 0.
-    notes = {groups[0].level(kind): " (γ_train)" if scale_of(kind) == GAMMA else "", max(shared): ""}
+    # Only levels γ can equal γ_train: under noise in texts, which models are not trained on, the
+    # level is 0.
+    notes = {
+        groups[0].level(kind): " (γ_train)" if scale_of(kind) == GAMMA else "",
+        max(shared): "",
+    }
     return {level: notes[level] for level in sorted(notes) if level in shared}
 
 
 def by_point(group: Group, kind: str, level: float, rule: RuleName) -> pd.DataFrame:
-    """Mean depth and accuracy at each operating point, from the shallowest; means and deviation over seeds."""
+    """Mean depth and accuracy at each operating point, from the shallowest; means and deviation
+    over seeds.
+    """
     rows = _per_run(group, kind, level, rule).groupby("point")
-    return rows.agg(mean_depth=("mean_depth", "mean"), accuracy=("accuracy", "mean"), accuracy_std=("accuracy", "std"))
+    return rows.agg(
+        mean_depth=("mean_depth", "mean"),
+        accuracy=("accuracy", "mean"),
+        accuracy_std=("accuracy", "std"),
+    )
 
 
 def at_chosen(group: Group, kind: str, level: float, rule: RuleName) -> pd.Series[float]:
@@ -41,7 +51,9 @@ def at_chosen(group: Group, kind: str, level: float, rule: RuleName) -> pd.Serie
     `accuracy`, `full_accuracy`, `mean_depth` and `share`, the FLOPs as a share of the full model's.
     """
     rows = _per_run(group, kind, level, rule)
-    chosen = rows[rows["chosen"] == 1].assign(share=lambda table: table["flops"] / table["full_flops"])
+    chosen = rows[rows["chosen"] == 1].assign(
+        share=lambda table: table["flops"] / table["full_flops"]
+    )
     return chosen[["accuracy", "full_accuracy", "mean_depth", "share"]].mean()
 
 

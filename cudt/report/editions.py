@@ -1,6 +1,8 @@
-"""Tell apart the runs of a recipe that were evaluated on different test data, or whose frozen weights differ.
+"""Tell apart the runs of a recipe that were evaluated on different test data, or whose frozen
+weights differ.
 
-Their recipes are equal: files were replaced, or read from another data root. Such runs are never compared.
+Their recipes are equal: files were replaced, or read from another data root. Such runs are never
+compared.
 """
 
 from __future__ import annotations
@@ -22,12 +24,16 @@ def mark(runs: Sequence[ReadRun]) -> tuple[list[ReadRun], list[str]]:
         if run.info.test_data is not None:
             found.setdefault(_family(run), Counter())[_edition(run)] += 1
     numbers = {
-        family: {edition: str(number) for number, (edition, _) in enumerate(counts.most_common(), 1)}
+        family: {
+            edition: str(number) for number, (edition, _) in enumerate(counts.most_common(), 1)
+        }
         for family, counts in found.items()
         if len(counts) > 1
     }
     marked = [
-        replace(run, edition=numbers[_family(run)].get(_edition(run), "1")) if _family(run) in numbers else run
+        replace(run, edition=numbers[_family(run)].get(_edition(run), "1"))
+        if _family(run) in numbers
+        else run
         for run in runs
     ]
     return marked, [

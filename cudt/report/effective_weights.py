@@ -1,7 +1,8 @@
-"""The effective weights w_l that the constraints gave to the layers' losses: at the end of epochs, and in history.csv.
+"""The effective weights w_l that the constraints gave to the layers' losses: at the end of epochs,
+and in history.csv.
 
-w_l = ∂J/∂f_l is how much an update lowers the loss of layer l. Where it is negative, the update raises that loss: the
-cheap way to meet the next layer's constraint.
+w_l = ∂J/∂f_l is how much an update lowers the loss of layer l. Where it is negative, the update
+raises that loss: the cheap way to meet the next layer's constraint.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def any_negative(weights: pd.DataFrame) -> float:
 
 
 def weights_at_end(run: ReadRun, which: Weights | None = None) -> dict[int, float]:
-    """w_l by layer at the end of the best or the last epoch, by default of the run's own; empty if not recorded."""
+    """w_l by layer at the end of the best or the last epoch, by default of the run's own; empty if
+    not recorded.
+    """
     dual = dual_at_end(run.run, which)
     return {} if dual is None else dual.weights
 

@@ -1,4 +1,6 @@
-"""Exhibits of the page: pictures of test examples and generated completions of several runs, side by side."""
+"""Exhibits of the page: pictures of test examples and generated completions of several runs, side
+by side.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from cudt.runs import checksums
 from cudt.runs.completions import read_completions
 from cudt.utils.errors import DamagedFileError, UserError
 
-#: Pictures are embedded in the page, and browsers fail to open a very large one; the rest stays in the run folders.
+#: Pictures are embedded in the page, and browsers fail to open a very large one; the rest stays in
+#: the run folders.
 _MOST_BYTES = 8_000_000
 #: Test examples and completions shown of all that were saved.
 _MOST_SAMPLES, _MOST_ANSWERS = 3, 5
@@ -60,11 +63,16 @@ class Pictures:
         first, *others = self.left_out
         count = f"{1 + len(others)} pictures are" if others else "1 picture is"
         more = " and others" if others else ""
-        return [*self._unread, f"{count} not shown, since the page would be too large: {first}{more}"]
+        return [
+            *self._unread,
+            f"{count} not shown, since the page would be too large: {first}{more}",
+        ]
 
 
 def samples(runs: Sequence[ReadRun], pictures: Pictures) -> list[dict[str, Any]]:
-    """Some of the saved test examples of one recipe, each with the pictures of one run of the best groups."""
+    """Some of the saved test examples of one recipe, each with the pictures of one run of the best
+    groups.
+    """
     named = labels(runs)
     runs = _one_of_the_best_groups(runs, [run for run in runs if run.samples])
     names = list(dict.fromkeys(strip.name for run in runs for strip in run.samples))
@@ -72,12 +80,16 @@ def samples(runs: Sequence[ReadRun], pictures: Pictures) -> list[dict[str, Any]]
     for name in names[:_MOST_SAMPLES]:
         strips = [(run, strip) for run in runs for strip in run.samples if strip.name == name]
         made = [_sample(named[run.group], run, strip, pictures) for run, strip in strips]
-        shown.append({"name": name.removesuffix(".png"), "pictures": [one for one in made if one["strip"]]})
+        shown.append(
+            {"name": name.removesuffix(".png"), "pictures": [one for one in made if one["strip"]]}
+        )
     return [one for one in shown if one["pictures"]]
 
 
 def _one_of_the_best_groups(runs: Sequence[ReadRun], exhibited: Sequence[ReadRun]) -> list[ReadRun]:
-    """The first exhibited run of the best few groups of each objective; seeds of a group look alike."""
+    """The first exhibited run of the best few groups of each objective; seeds of a group look
+    alike.
+    """
     first = {run.group: run for run in reversed(exhibited)}
     scores = group_scores(runs)
     ranked = sorted(first.values(), key=lambda run: scores[run.group])
@@ -97,7 +109,9 @@ def _sample(label: str, run: ReadRun, strip: Path, pictures: Pictures) -> dict[s
 
 
 def completions(runs: Sequence[ReadRun]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Completions of the same instructions under the same noise, of one run of the best groups; and warnings."""
+    """Completions of the same instructions under the same noise, of one run of the best groups; and
+    warnings.
+    """
     named = labels(runs)
     found: dict[str, list[tuple[str, list[dict[str, str]]]]] = {}
     damaged = []
@@ -108,13 +122,23 @@ def completions(runs: Sequence[ReadRun]) -> tuple[list[dict[str, Any]], list[str
             except (OSError, UserError) as error:
                 damaged.append(str(error))
                 continue
-            found.setdefault(path.stem, []).append((f"{named[run.group]}, seed {run.seed}", answers))
-    return [{"name": name, "answers": _side_by_side(sides)} for name, sides in found.items()], damaged
+            found.setdefault(path.stem, []).append(
+                (f"{named[run.group]}, seed {run.seed}", answers)
+            )
+    return [
+        {"name": name, "answers": _side_by_side(sides)} for name, sides in found.items()
+    ], damaged
 
 
 def _answered(run: ReadRun) -> list[Path]:
-    """The files of a run's completions, without the copies in the format of AlpacaEval's annotators."""
-    return [path for path in sorted((run.run.path / "completions").glob("*.json")) if "-against-" not in path.stem]
+    """The files of a run's completions, without the copies in the format of AlpacaEval's
+    annotators.
+    """
+    return [
+        path
+        for path in sorted((run.run.path / "completions").glob("*.json"))
+        if "-against-" not in path.stem
+    ]
 
 
 def _side_by_side(sides: Sequence[tuple[str, list[dict[str, str]]]]) -> list[dict[str, Any]]:

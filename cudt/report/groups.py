@@ -1,4 +1,6 @@
-"""Groups of runs that differ in nothing but their seed, with their rows of every table: what figures are drawn from."""
+"""Groups of runs that differ in nothing but their seed, with their rows of every table: what
+figures are drawn from.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from cudt.report.comparable import by_group, families
 
 
 class Singles:
-    """Runs as groups of their own: one of each group at once, which takes as long as one, and many figures ask."""
+    """Runs as groups of their own: one of each group at once, which takes as long as one, and many
+    figures ask.
+    """
 
     def __init__(self, groups: Sequence[Sequence[ReadRun]]) -> None:
         self._groups = groups
@@ -102,12 +106,16 @@ class Group:
         return training_level(kind, self.gamma_train)
 
     def curve(self, kind: str) -> pd.DataFrame:
-        """The metric by level with the ends of its band: one standard deviation over seeds, or one seed's interval."""
+        """The metric by level with the ends of its band: one standard deviation over seeds, or one
+        seed's interval.
+        """
         found = self._by_kind.get(kind)
         return self.curves.iloc[:0].assign(lower=[], upper=[]) if found is None else found
 
     def input_curve(self, kind: str) -> pd.DataFrame | None:
-        """The metric of the noisy input by level, in the column `input`; None for tasks where it is no answer."""
+        """The metric of the noisy input by level, in the column `input`; None for tasks where it is
+        no answer.
+        """
         found = self.curve(kind).dropna(subset="input")
         return None if found.empty else found
 
@@ -136,11 +144,16 @@ class Group:
 
 
 def read_groups(runs: Sequence[ReadRun], curves: pd.DataFrame | None = None) -> list[Group]:
-    """The groups of some runs in their order; pass `curves` if `tables.curves` has been computed already."""
+    """The groups of some runs in their order; pass `curves` if `tables.curves` has been computed
+    already.
+    """
     if not runs:
         return []
     curves = tables.curves(runs) if curves is None else curves
-    parts = [_rows_by_group(table) for table in (curves, tables.layer_losses(runs), tables.ratio_bins(runs))]
+    parts = [
+        _rows_by_group(table)
+        for table in (curves, tables.layer_losses(runs), tables.ratio_bins(runs))
+    ]
     found, made = by_group(runs), []
     singles = Singles(list(found.values()))
     for key, mine in found.items():
@@ -150,14 +163,17 @@ def read_groups(runs: Sequence[ReadRun], curves: pd.DataFrame | None = None) -> 
 
 
 def by_recipe(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """The groups of each family (comparable.py), most often a recipe; variants ordered by the settings that differ."""
+    """The groups of each family (comparable.py), most often a recipe; variants ordered by the
+    settings that differ.
+    """
     found = families(run for group in groups for run in group.runs[:1])
     names = {run.group: name for name, runs in found.items() for run in runs}
     recipes: dict[str, list[Group]] = {}
     for group in groups:
         recipes.setdefault(names[group.key], []).append(group)
     return {
-        recipe: [part for mine in _by_objective(found) for part in _in_order(mine)] for recipe, found in recipes.items()
+        recipe: [part for mine in _by_objective(found) for part in _in_order(mine)]
+        for recipe, found in recipes.items()
     }
 
 
@@ -174,7 +190,10 @@ def _in_order(groups: Sequence[Group]) -> list[Group]:
 
     def sort_key(group: Group) -> list[tuple[bool, float, str]]:
         values = [group.settings.get(key) for key in keys]
-        return [(False, value, "") if isinstance(value, int | float) else (True, 0, str(value)) for value in values]
+        return [
+            (False, value, "") if isinstance(value, int | float) else (True, 0, str(value))
+            for value in values
+        ]
 
     return sorted(groups, key=sort_key)
 

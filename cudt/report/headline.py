@@ -1,4 +1,6 @@
-"""The first table of the page: constrained against ERM in every cell, and all comparisons in one sentence."""
+"""The first table of the page: constrained against ERM in every cell, and all comparisons in one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,21 @@ _OUTCOMES = {
 #: What an interval is over, and the units of paired.csv that mean it.
 _UNITS = {
     "intervals over training seeds": ("seeds", "seeds paired"),
-    "intervals over test examples of single runs, which say nothing about other training seeds": ("examples",),
-    "intervals over test clips of single runs, which say nothing about other training seeds": ("clips",),
+    "intervals over test examples of single runs, which say nothing about other training seeds": (
+        "examples",
+    ),
+    "intervals over test clips of single runs, which say nothing about other training seeds": (
+        "clips",
+    ),
 }
 
 
 def comparisons(runs: Sequence[ReadRun], labels: Mapping[GroupKey, str]) -> list[dict[str, Any]]:
-    """A row for each comparison of constrained with ERM (comparable.matches) under each kind of noise.
+    """A row for each comparison of constrained with ERM (comparable.matches) under each kind of
+    noise.
 
-    ERM may be part of several comparisons: kinds of noise that it alone was evaluated under are none of this one's.
+    ERM may be part of several comparisons: kinds of noise that it alone was evaluated under are
+    none of this one's.
     """
     rows = []
     for match in matches(runs):
@@ -43,11 +51,15 @@ def _noises(runs: Sequence[ReadRun]) -> list[str]:
     return [*dict.fromkeys(str(kind) for run in runs for kind in run.ood["perturbation"].unique())]
 
 
-def _row(compared: Comparison, runs: Sequence[ReadRun], labels: Mapping[GroupKey, str]) -> dict[str, Any]:
+def _row(
+    compared: Comparison, runs: Sequence[ReadRun], labels: Mapping[GroupKey, str]
+) -> dict[str, Any]:
     cell, ours = cell_of(runs[0]), compared.sides[CONSTRAINED]
     is_same_model = len({model_settings(run) for run in runs}) == 1
     means = {
-        f"{quantity}_{side}": compared.mean(side, quantity) for quantity in ("id_mean", "ood_mean") for side in SIDES
+        f"{quantity}_{side}": compared.mean(side, quantity)
+        for quantity in ("id_mean", "ood_mean")
+        for side in SIDES
     }
     return {
         **vars(compared.difference("ood_mean")),
@@ -70,12 +82,18 @@ def _runs_text(compared: Comparison) -> str:
 
 
 def verdict(rows: Sequence[dict[str, Any]]) -> str:
-    """All comparisons in one sentence; intervals over examples of single runs are counted separately."""
+    """All comparisons in one sentence; intervals over examples of single runs are counted
+    separately.
+    """
     parts = []
     for text, units in _UNITS.items():
         counts = Counter(_outcome(row) for row in rows if row["unit"] in units)
         if counts:
-            found = [f"{counts[name]} {words[counts[name] > 1]}" for name, words in _OUTCOMES.items() if counts[name]]
+            found = [
+                f"{counts[name]} {words[counts[name] > 1]}"
+                for name, words in _OUTCOMES.items()
+                if counts[name]
+            ]
             parts.append(f"{', '.join(found)} ({text})")
     if without := sum(not row["unit"] for row in rows):
         parts.append(f"{without} {'has' if without == 1 else 'have'} no interval")

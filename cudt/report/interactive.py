@@ -1,4 +1,6 @@
-"""The data of the page's interactive charts, as plain values that its script (page.js) reads as JSON."""
+"""The data of the page's interactive charts, as plain values that its script (page.js) reads as
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,14 @@ _DASHES = {
     **{"dashed": "dash", "dotted": "dot", "dashdot": "dashdot"},
 }
 _SYMBOLS = {
-    **{"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "x": "x"},
+    **{
+        "o": "circle",
+        "s": "square",
+        "^": "triangle-up",
+        "D": "diamond",
+        "v": "triangle-down",
+        "x": "x",
+    },
     **{"X": "x", "p": "pentagon", "*": "star", "P": "cross"},
 }
 
@@ -41,13 +50,19 @@ def section(groups: Sequence[Group], compared: Collection[GroupKey]) -> dict[str
     kinds = list(dict.fromkeys(kind for group in groups for kind in group.kinds))
     return {
         "metric": groups[0].metric,
-        "groups": _legend(groups, kinds, _shown_at_first([group for group in groups if group.key in compared])),
+        "groups": _legend(
+            groups, kinds, _shown_at_first([group for group in groups if group.key in compared])
+        ),
         "kinds": {kind: _kind(groups, kind) for kind in kinds},
-        "training": [_training(run, index) for index, group in enumerate(groups) for run in group.runs[:1]],
+        "training": [
+            _training(run, index) for index, group in enumerate(groups) for run in group.runs[:1]
+        ],
     }
 
 
-def _legend(groups: Sequence[Group], kinds: Sequence[str], shown: Collection[GroupKey]) -> list[dict[str, Any]]:
+def _legend(
+    groups: Sequence[Group], kinds: Sequence[str], shown: Collection[GroupKey]
+) -> list[dict[str, Any]]:
     """The name and the style of each group, and whether it is shown at first."""
     named = labels(groups, kinds[0] if kinds else "", counts=False, written=short)
     drawn = styles(groups)
@@ -73,7 +88,11 @@ def _shown_at_first(groups: Sequence[Group]) -> set[GroupKey]:
     ranked = sorted(groups, key=lambda group: scores[group.key])
     names = dict.fromkeys(group.objective for group in groups)
     share = max(1, _SHOWN // len(names))
-    return {group.key for name in names for group in [one for one in ranked if one.objective == name][:share]}
+    return {
+        group.key
+        for name in names
+        for group in [one for one in ranked if one.objective == name][:share]
+    }
 
 
 def _look(style: dict[str, Any]) -> dict[str, str]:
@@ -87,7 +106,9 @@ def _look(style: dict[str, Any]) -> dict[str, str]:
 
 def _detail(group: Group, groups: Sequence[Group]) -> str:
     """All settings in which a group differs from the others of its objective, for its tooltip."""
-    keys = differing_keys([other.settings for other in groups if other.objective == group.objective])
+    keys = differing_keys(
+        [other.settings for other in groups if other.objective == group.objective]
+    )
     return ", ".join(f"{symbol(key)}={value_text(group.settings.get(key))}" for key in keys)
 
 
@@ -95,7 +116,9 @@ def _kind(groups: Sequence[Group], kind: str) -> dict[str, Any]:
     """Curves, and layer losses and ratios at every level, under one kind of noise."""
     levels = {training_level(kind, group.gamma_train) for group in groups if kind in group.kinds}
     grids: dict[tuple[float, ...], int] = {}
-    gammas = sorted({float(gamma) for group in groups for gamma in _test_rows(group, kind)["gamma"]})
+    gammas = sorted(
+        {float(gamma) for group in groups for gamma in _test_rows(group, kind)["gamma"]}
+    )
     return {
         "symbol": scale_of(kind).symbol,
         "seen": next(iter(levels)) if len(levels) == 1 else None,
@@ -132,7 +155,9 @@ def _test_rows(group: Group, kind: str) -> pd.DataFrame:
     return rows[(rows["split"] == "test") & (rows["perturbation"] == kind)]
 
 
-def _by_level(rows: pd.DataFrame, column: str, gammas: Sequence[float]) -> list[list[float | None] | None]:
+def _by_level(
+    rows: pd.DataFrame, column: str, gammas: Sequence[float]
+) -> list[list[float | None] | None]:
     """The values of all layers at each level; None at levels that a group was not evaluated at."""
     found = {gamma: mine.sort_values("layer")[column] for gamma, mine in rows.groupby("gamma")}
     return [_numbers(found[gamma]) if gamma in found else None for gamma in gammas]
@@ -141,7 +166,8 @@ def _by_level(rows: pd.DataFrame, column: str, gammas: Sequence[float]) -> list[
 def _ratios(group: Group, kind: str, grids: dict[tuple[float, ...], int]) -> list[dict[str, Any]]:
     """The density of f_l / f_{l−1} over examples at each level.
 
-    The centres of the bins go to `grids`, which maps them to their number, so that the page has each grid once.
+    The centres of the bins go to `grids`, which maps them to their number, so that the page has
+    each grid once.
     """
     rows = group.bins[(group.bins["perturbation"] == kind) & (group.bins["right"] < math.inf)]
     made = []
@@ -155,11 +181,15 @@ def _ratios(group: Group, kind: str, grids: dict[tuple[float, ...], int]) -> lis
 
 
 def _training(run: ReadRun, index: int) -> dict[str, Any]:
-    """The multipliers λ and the validation losses over the updates of a run, the first of the group at `index`."""
+    """The multipliers λ and the validation losses over the updates of a run, the first of the group
+    at `index`.
+    """
     shown: dict[str, Any] = {"group": index, "run": run.run.path.name, "seed": run.seed}
     history = run.run.read_table("history")
     shown["multipliers"] = _lines(history[history["name"] == "multiplier"])
-    shown["losses"] = _lines(history[(history["name"] == "loss") & (history["split"] == "validation")])
+    shown["losses"] = _lines(
+        history[(history["name"] == "loss") & (history["split"] == "validation")]
+    )
     return shown
 
 
@@ -187,5 +217,7 @@ def _numbers(values: Iterable[float]) -> list[float | None]:
 
 
 def _number(value: float, digits: int = 5) -> float | None:
-    """The value with five digits, more than a chart can show; None, which leaves a gap, where it is not finite."""
+    """The value with five digits, more than a chart can show; None, which leaves a gap, where it is
+    not finite.
+    """
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None

@@ -1,4 +1,6 @@
-"""report.json: the files a report wrote, so that the next report into the same folder removes stale ones."""
+"""report.json: the files a report wrote, so that the next report into the same folder removes stale
+ones.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ _FOLDERS = ("tables", "figures")
 
 
 def replace(out: Path, written: Iterable[Path]) -> list[str]:
-    """Record the files written now; remove those that the previous report recorded and this one did not write.
+    """Record the files written now; remove those that the previous report recorded and this one did
+    not write.
 
     Returns a warning if the record of the previous report is damaged: its files stay.
     """
@@ -29,7 +32,9 @@ def replace(out: Path, written: Iterable[Path]) -> list[str]:
 
 
 def _recorded(out: Path) -> tuple[list[str], list[str]]:
-    """The files of the previous report; none, with a warning, if report.json is damaged or another program's."""
+    """The files of the previous report; none, with a warning, if report.json is damaged or another
+    program's.
+    """
     try:
         names = unsealed((out / _NAME).read_bytes()).get("files")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -38,7 +43,8 @@ def _recorded(out: Path) -> tuple[list[str], list[str]]:
         return [], []
     except (ContentError, OSError) as error:
         return [], [
-            f"{out / _NAME}: damaged ({error}); it is written again, and what only the previous report had in tables/ "
+            f"{out / _NAME}: damaged ({error}); it is written again, and what only the previous "
+            "report had in tables/ "
             "and figures/ was not deleted"
         ]
     return [name for name in names if _is_ours(Path(name))], []

@@ -1,4 +1,6 @@
-"""Names of groups of runs in tables, figures and the page: by what sets them apart, never by a hash."""
+"""Names of groups of runs in tables, figures and the page: by what sets them apart, never by a
+hash.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from cudt.report.objectives import labels as objective_labels
 
 
 def labels(runs: Sequence[ReadRun], shorten: Callable[[str], str] = str) -> dict[GroupKey, str]:
-    """A name for each group, like `constrained (ladder) α=0.3`: the objective, and what sets its variants apart.
+    """A name for each group, like `constrained (ladder) α=0.3`: the objective, and what sets its
+    variants apart.
 
-    Variants are set apart from those of the same recipe and objective: by the kind of their constraints, if they are of
-    several kinds, and by other settings. `shorten` is applied to the latter.
+    Variants are set apart from those of the same recipe and objective: by the kind of their
+    constraints, if they are of several kinds, and by other settings. `shorten` is applied to the
+    latter.
     """
     variants: dict[tuple[str, str], list[ReadRun]] = {}
     for group in by_group(runs).values():
@@ -30,17 +34,26 @@ def labels(runs: Sequence[ReadRun], shorten: Callable[[str], str] = str) -> dict
     return named
 
 
-def _apart(objective: str, runs: Sequence[ReadRun], shorten: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    """The kind of each run's constraints, empty if all have one, and what else sets its settings apart."""
+def _apart(
+    objective: str, runs: Sequence[ReadRun], shorten: Callable[[str], str]
+) -> Iterator[tuple[str, str]]:
+    """The kind of each run's constraints, empty if all have one, and what else sets its settings
+    apart.
+    """
     kinds = [constraint_kind(run) for run in runs]
     if len({*kinds}) == 1:
         names = variant_names(objective, [run.settings for run in runs])
         yield from (("", shorten(name)) for name in names)
         return
-    others = [{key: value for key, value in run.settings.items() if key not in PAPER_KIND} for run in runs]
+    others = [
+        {key: value for key, value in run.settings.items() if key not in PAPER_KIND} for run in runs
+    ]
     different = [one for index, one in enumerate(others) if one not in others[:index]]
     names = variant_names(objective, different)
-    yield from ((kind, shorten(names[different.index(one)])) for kind, one in zip(kinds, others, strict=True))
+    yield from (
+        (kind, shorten(names[different.index(one)]))
+        for kind, one in zip(kinds, others, strict=True)
+    )
 
 
 def _told_apart(kind: str, settings: str) -> str:
@@ -48,7 +61,9 @@ def _told_apart(kind: str, settings: str) -> str:
 
 
 def variant_names(objective: str, variants: Sequence[Settings]) -> list[str]:
-    """What sets the variants of an objective apart; for ERM, settings of the constraints only if no others do."""
+    """What sets the variants of an objective apart; for ERM, settings of the constraints only if no
+    others do.
+    """
     if objective == BASELINE:
         own = [without_descent(settings) for settings in variants]
         if len({frozenset(settings.items()) for settings in own}) == len(own):

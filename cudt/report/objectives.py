@@ -1,7 +1,7 @@
 """How the report shows an objective: its label, its line style, and whether it is constrained.
 
-The objective's class answers. A name that is no objective, such as that of a sweep's arm, is shown as it is, in a style
-that no objective of cudt uses.
+The objective's class answers. A name that is no objective, such as that of a sweep's arm, is shown
+as it is, in a style that no objective of cudt uses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ BASELINE = "erm"
 #: The colours of Okabe and Ito's palette that no objective of cudt uses and that show on white.
 SPARE_COLORS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
-#: Objectives without a style, numbered as they appear: one looks the same in all figures of a report.
+#: Objectives without a style, numbered as they appear: one looks the same in all figures of a
+#: report.
 _without_style: dict[str, int] = {}
 
 
@@ -48,7 +49,9 @@ def style(name: str) -> dict[str, Any]:
 
 
 def is_constrained(name: str) -> bool:
-    """Whether runs of this objective promise to keep the constraints; no where its plug-in is not installed."""
+    """Whether runs of this objective promise to keep the constraints; no where its plug-in is not
+    installed.
+    """
     return getattr(_class(name), "is_constrained", False)
 
 
@@ -67,4 +70,8 @@ def _class(name: str) -> type[Objective] | None:
 
 def _spare_style(name: str) -> dict[str, Any]:
     number = _without_style.setdefault(name, len(_without_style))
-    return {"color": SPARE_COLORS[number % len(SPARE_COLORS)], "linestyle": "-.", "marker": "Dv*X"[number % 4]}
+    return {
+        "color": SPARE_COLORS[number % len(SPARE_COLORS)],
+        "linestyle": "-.",
+        "marker": "Dv*X"[number % 4],
+    }

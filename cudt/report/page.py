@@ -52,10 +52,17 @@ _COLUMNS = {
 _PRINTED = ("descent-and-robustness", "layer-ratios")
 
 
-def render(made: Material, figures: Sequence[Figure] = (), parts: Sequence[PageSection] = ()) -> str:
-    """The page: comparisons first, then a section for each recipe, tables, figures over all runs, sweeps."""
+def render(
+    made: Material, figures: Sequence[Figure] = (), parts: Sequence[PageSection] = ()
+) -> str:
+    """The page: comparisons first, then a section for each recipe, tables, figures over all runs,
+    sweeps.
+    """
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("cudt.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader("cudt.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters.update(number=_number, signed=_signed, setting=_setting)
     pictures = Pictures()
@@ -63,13 +70,17 @@ def render(made: Material, figures: Sequence[Figure] = (), parts: Sequence[PageS
     runs = families(made.collected.runs)
     compared = {run.group for run in made.compared}
     data = [interactive.section(groups, compared) for groups in recipes.values()]
-    sections = [_section(recipe, runs[recipe], made, parts, figures, pictures) for recipe in recipes]
+    sections = [
+        _section(recipe, runs[recipe], made, parts, figures, pictures) for recipe in recipes
+    ]
     shown = {
         "figures": _figures([figure for figure in figures if not figure.recipe], pictures),
         "sweeps": [_sweep(sweep, figures, pictures) for sweep in made.sweeps],
     }
     # The command prints them, too.
-    made.collected.warnings.extend([*(line for one in sections for line in one["damaged"]), *pictures.note()])
+    made.collected.warnings.extend(
+        [*(line for one in sections for line in one["damaged"]), *pictures.note()]
+    )
     return environment.get_template("page.html").render(
         version=__version__,
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -93,7 +104,11 @@ def render(made: Material, figures: Sequence[Figure] = (), parts: Sequence[PageS
 def _columns(summary: pd.DataFrame) -> dict[str, str]:
     """The columns of the page's tables; that of the noisy input only if a task has one."""
     has_input = not summary.empty and summary["input_mean"].notna().any()
-    return {column: heading for column, heading in _COLUMNS.items() if has_input or column != "input_mean"}
+    return {
+        column: heading
+        for column, heading in _COLUMNS.items()
+        if has_input or column != "input_mean"
+    }
 
 
 # ---------------------------------------------------------------- sections
@@ -141,12 +156,21 @@ def _figures(figures: Sequence[Figure], pictures: Pictures) -> list[dict[str, An
 def _parts(parts: Sequence[PageSection], recipe: str) -> list[dict[str, Any]]:
     mine = [part for part in parts if part.recipe == recipe]
     return [
-        {"title": part.title, "text": part.text, "tables": [_table(one, True) for one in part.tables]} for part in mine
+        {
+            "title": part.title,
+            "text": part.text,
+            "tables": [_table(one, True) for one in part.tables],
+        }
+        for part in mine
     ]
 
 
 def _table(table: TextTable, is_filled: bool) -> dict[str, Any]:
-    return {**vars(table), "has_groups": any(name for name, _ in table.groups), "is_open": is_filled}
+    return {
+        **vars(table),
+        "has_groups": any(name for name, _ in table.groups),
+        "is_open": is_filled,
+    }
 
 
 def _sweep(sweep: ReadSweep, figures: Sequence[Figure], pictures: Pictures) -> dict[str, Any]:
@@ -167,7 +191,9 @@ def _sweep(sweep: ReadSweep, figures: Sequence[Figure], pictures: Pictures) -> d
         "columns": columns,
         "rows": sweep.best.astype(object).where(sweep.best.notna(), "").to_dict("records"),
         "failed": sweep.trials[sweep.trials["state"] == "failed"].to_dict("records"),
-        "figures": _figures([figure for figure in figures if figure.recipe == sweep.section], pictures),
+        "figures": _figures(
+            [figure for figure in figures if figure.recipe == sweep.section], pictures
+        ),
         "command": info.command,
     }
 
@@ -193,8 +219,19 @@ def evaluation_commands(run: ReadRun) -> list[str]:
     for kind, rows in run.ood.groupby("perturbation"):
         option = f"--{scale_of(str(kind)).setting}"
         levels = ",".join(f"{level:g}" for level in sorted(rows["gamma"].unique()))
-        seeds = [word for seed in sorted(rows["seed"].unique()) for word in ("--noise-seed", str(seed))]
-        words = ["cudt", "eval-ood", str(run.run.path), "--perturbation", str(kind), option, levels, *seeds]
+        seeds = [
+            word for seed in sorted(rows["seed"].unique()) for word in ("--noise-seed", str(seed))
+        ]
+        words = [
+            "cudt",
+            "eval-ood",
+            str(run.run.path),
+            "--perturbation",
+            str(kind),
+            option,
+            levels,
+            *seeds,
+        ]
         if pictures := sum(strip.name.startswith(f"{kind}-") for strip in run.samples):
             words += ["--save-samples", str(pictures)]
         commands.append(shlex.join(words))

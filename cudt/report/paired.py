@@ -1,7 +1,8 @@
-"""paired.csv: differences between objectives with 95 % intervals, on the same test examples under the same noise.
+"""paired.csv: differences between objectives with 95 % intervals, on the same test examples under
+the same noise.
 
-comparable.py says which groups are paired, scores.py reads the scores; docs/background/statistics.md derives the
-intervals.
+comparable.py says which groups are paired, scores.py reads the scores;
+docs/background/statistics.md derives the intervals.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ COLUMNS = [
     *("gamma_train", "layers", "perturbation", "metric"),
     *("quantity", "gamma", "difference", "low", "high", "unit", "n", "better", "reason"),
 ]
-#: A bootstrap over fewer examples gives intervals that are far too narrow; Student's interval over clips does not.
+#: A bootstrap over fewer examples gives intervals that are far too narrow; Student's interval over
+#: clips does not.
 _FEWEST = {"examples": 20, "clips": 2}
 
 
@@ -48,12 +50,20 @@ class _Quantities:
 
     @classmethod
     def over(cls, levels: Sequence[float], noise: str, gamma_train: float) -> _Quantities:
-        """The metric at every level, the area under it, and its mean over all levels, ID ones and OOD ones."""
+        """The metric at every level, the area under it, and its mean over all levels, ID ones and
+        OOD ones.
+        """
         single: Array = np.eye(len(levels))
         inside = np.array([distribution(noise, level, gamma_train) == "ID" for level in levels])
         rows = [("metric", level, row) for level, row in zip(levels, single, strict=True)]
         if len(levels) > 1:
-            rows.append(("auc", np.nan, np.array([area_under_curve(levels, row.tolist()) for row in single])))
+            rows.append(
+                (
+                    "auc",
+                    np.nan,
+                    np.array([area_under_curve(levels, row.tolist()) for row in single]),
+                )
+            )
         for name, chosen in (("mean", inside | True), ("id_mean", inside), ("ood_mean", ~inside)):
             if chosen.any():
                 rows.append((name, np.nan, chosen / chosen.sum()))
@@ -61,10 +71,14 @@ class _Quantities:
         return cls([*levels], [*names], [*gammas], np.stack(columns, axis=1))
 
     def of(self, curves: Array) -> Array:
-        """The quantities of curves (…, levels); a value that is not a number affects only those it is part of."""
+        """The quantities of curves (…, levels); a value that is not a number affects only those it
+        is part of.
+        """
         if np.isfinite(curves).all():
             return curves @ self.weights
-        return np.stack([curves[..., column != 0] @ column[column != 0] for column in self.weights.T], axis=-1)
+        return np.stack(
+            [curves[..., column != 0] @ column[column != 0] for column in self.weights.T], axis=-1
+        )
 
 
 @dataclass(frozen=True)
@@ -78,13 +92,18 @@ class _Estimate:
 
 
 def chosen(pair: Pair) -> tuple[str, list[ReadRun], list[ReadRun]]:
-    """The unit of the interval and the runs it is over: training seeds where both sides have several.
+    """The unit of the interval and the runs it is over: training seeds where both sides have
+    several.
 
     Otherwise it is over test examples, or over the clips that they are windows of.
     """
     seeds = sorted({run.seed for run in pair.ours} & {run.seed for run in pair.baseline})
     if min(len(pair.ours), len(pair.baseline)) == 1:
-        return ("clips" if pair.ours[0].info.windows_of_clips else "examples"), pair.ours, pair.baseline
+        return (
+            ("clips" if pair.ours[0].info.windows_of_clips else "examples"),
+            pair.ours,
+            pair.baseline,
+        )
     if len(seeds) < 2:
         return "seeds", pair.ours, pair.baseline
     ours, baseline = ({run.seed: run for run in runs} for runs in (pair.ours, pair.baseline))
@@ -96,10 +115,14 @@ def _refuse_unlike(runs: Sequence[Measured]) -> None:
         raise NoIntervalError("tested on different data")
     drawn = {tuple(one.noise_seeds) for one in runs}
     if len(drawn) > 1:
-        raise NoIntervalError("noise seeds differ: " + " and ".join(str([*seeds]) for seeds in sorted(drawn)))
+        raise NoIntervalError(
+            "noise seeds differ: " + " and ".join(str([*seeds]) for seeds in sorted(drawn))
+        )
 
 
-def _estimate(unit: str, ours: Sequence[Measured], baseline: Sequence[Measured], wanted: _Quantities) -> _Estimate:
+def _estimate(
+    unit: str, ours: Sequence[Measured], baseline: Sequence[Measured], wanted: _Quantities
+) -> _Estimate:
     """The difference with its interval, on the examples that all runs have."""
     _refuse_unlike([*ours, *baseline])
     ids = ours[0].scores.ids
@@ -112,23 +135,31 @@ def _estimate(unit: str, ours: Sequence[Measured], baseline: Sequence[Measured],
     sampled, found = left[0].unit, left[0].n_units
     if found < _FEWEST[sampled]:
         few = "one test clip is" if sampled == "clips" else f"{found} test examples are"
-        raise NoIntervalError(f"{few} too few for an interval; it needs at least {_FEWEST[sampled]}")
+        raise NoIntervalError(
+            f"{few} too few for an interval; it needs at least {_FEWEST[sampled]}"
+        )
     return _interval(unit, left, right, wanted)
 
 
-def _interval(unit: str, ours: Sequence[Scores], baseline: Sequence[Scores], wanted: _Quantities) -> _Estimate:
-    """mean(ours) − mean(baseline), with percentiles over examples, ± r_clips, or ± √(r_seeds² + r_examples²).
+def _interval(
+    unit: str, ours: Sequence[Scores], baseline: Sequence[Scores], wanted: _Quantities
+) -> _Estimate:
+    """mean(ours) − mean(baseline), with percentiles over examples, ± r_clips, or ± √(r_seeds² +
+    r_examples²).
 
-    r is the half-width of a Student's t interval that treats the other source of variation as fixed. Another test set
-    would change all seeds alike, so the spread over seeds does not include it; nor does that over examples include
-    other seeds. Where examples are windows of clips, r_clips takes the place of r_examples.
+    r is the half-width of a Student's t interval that treats the other source of variation as
+    fixed. Another test set would change all seeds alike, so the spread over seeds does not include
+    it; nor does that over examples include other seeds. Where examples are windows of clips,
+    r_clips takes the place of r_examples.
     """
     left, right = (
-        wanted.of(np.stack([one.whole[one.columns(wanted.levels)] for one in side])) for side in (ours, baseline)
+        wanted.of(np.stack([one.whole[one.columns(wanted.levels)] for one in side]))
+        for side in (ours, baseline)
     )
     difference = left.mean(0) - right.mean(0)
     drawn = [
-        np.mean([one.resampled[:, one.columns(wanted.levels)] for one in side], axis=0) for side in (ours, baseline)
+        np.mean([one.resampled[:, one.columns(wanted.levels)] for one in side], axis=0)
+        for side in (ours, baseline)
     ]
     resampled = wanted.of(drawn[0] - drawn[1])
     if unit == "examples":
@@ -136,7 +167,9 @@ def _interval(unit: str, ours: Sequence[Scores], baseline: Sequence[Scores], wan
     reach = intervals.student([_of_resamples(resampled, ours[0])])
     if unit == "clips":
         return _Estimate(difference, difference - reach, difference + reach, ours[0].n_units)
-    over_seeds = [_of_mean(left - right)] if unit == "seeds paired" else [_of_mean(left), _of_mean(right)]
+    over_seeds = (
+        [_of_mean(left - right)] if unit == "seeds paired" else [_of_mean(left), _of_mean(right)]
+    )
     reach = np.hypot(intervals.student(over_seeds), reach)
     n = len(ours) if unit == "seeds paired" else len(ours) + len(baseline)
     return _Estimate(difference, difference - reach, difference + reach, n)
@@ -179,8 +212,12 @@ def of_pair(pair: Pair) -> pd.DataFrame:
     return pd.DataFrame(_rows(pair, {}, {}), columns=COLUMNS)
 
 
-def _rows(pair: Pair, known: dict[tuple[Path, str], Measured], damaged: dict[str, None]) -> list[dict[str, Any]]:
-    """A row for each quantity over the levels that all runs of a pair have; without an interval, with the reason."""
+def _rows(
+    pair: Pair, known: dict[tuple[Path, str], Measured], damaged: dict[str, None]
+) -> list[dict[str, Any]]:
+    """A row for each quantity over the levels that all runs of a pair have; without an interval,
+    with the reason.
+    """
     unit, *sides = chosen(pair)
     ours, baseline = ([_measured(run, pair.noise, known) for run in side] for side in sides)
     levels = sorted(set.intersection(*(set(one.curve) for one in [*ours, *baseline])))
@@ -205,9 +242,13 @@ def _measured(run: ReadRun, noise: str, known: dict[tuple[Path, str], Measured])
     return known[key]
 
 
-def _without_interval(ours: Sequence[Measured], baseline: Sequence[Measured], wanted: _Quantities) -> _Estimate:
+def _without_interval(
+    ours: Sequence[Measured], baseline: Sequence[Measured], wanted: _Quantities
+) -> _Estimate:
     """The difference alone, from ood.csv."""
-    curves = [[[one.curve[level] for level in wanted.levels] for one in side] for side in (ours, baseline)]
+    curves = [
+        [[one.curve[level] for level in wanted.levels] for one in side] for side in (ours, baseline)
+    ]
     difference = wanted.of(np.mean(curves[0], axis=0) - np.mean(curves[1], axis=0))
     return _Estimate(difference, difference * np.nan, difference * np.nan, 0)
 
@@ -229,9 +270,20 @@ def _described(
     sign = 1 if first.higher_is_better else -1
     numbers = zip(estimate.difference, estimate.low, estimate.high, strict=True)
     rows = []
-    for name, gamma, (difference, low, high) in zip(quantities.names, quantities.gammas, numbers, strict=True):
+    for name, gamma, (difference, low, high) in zip(
+        quantities.names, quantities.gammas, numbers, strict=True
+    ):
         side = sign * (int(low > 0) - int(high < 0))
         why = reason or ("" if np.isfinite([low, high]).all() else "the metric is not a number")
-        row = {"quantity": name, "gamma": gamma, "difference": difference, "low": low, "high": high, "reason": why}
-        rows.append({**shared, **row, "better": {1: first.objective, -1: baseline.objective, 0: ""}[side]})
+        row = {
+            "quantity": name,
+            "gamma": gamma,
+            "difference": difference,
+            "low": low,
+            "high": high,
+            "reason": why,
+        }
+        rows.append(
+            {**shared, **row, "better": {1: first.objective, -1: baseline.objective, 0: ""}[side]}
+        )
     return rows

@@ -1,4 +1,6 @@
-"""Our runs in the paper's result tables: both objectives of each cell next to the paper's numbers."""
+"""Our runs in the paper's result tables: both objectives of each cell next to the paper's
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class Side:
     levels: tuple[float, ...] = ()
     paper: float = np.nan
     is_on_its_levels: bool = False
-    """Whether ours is over the paper's levels; only then is the difference to the paper meaningful."""
+    """Whether ours is over the paper's levels; only then is the difference to the paper
+    meaningful."""
     is_better: bool = False
 
     @property
@@ -79,8 +82,15 @@ class ResultTable:
     @property
     def missing(self) -> list[str]:
         """Every side of a cell without a run, and why where that is known."""
-        empty = [(result, side) for result in self.results for side in SIDES if not result.sides[side].is_filled]
-        reasons = [(f"{result.cell}: {side}", result.sides[side].chosen.problem) for result, side in empty]
+        empty = [
+            (result, side)
+            for result in self.results
+            for side in SIDES
+            if not result.sides[side].is_filled
+        ]
+        reasons = [
+            (f"{result.cell}: {side}", result.sides[side].chosen.problem) for result, side in empty
+        ]
         return [f"{side}; {reason}" if reason else side for side, reason in reasons]
 
     @property
@@ -91,7 +101,9 @@ class ResultTable:
     def infeasible(self) -> list[str]:
         """Every cell with a run that breaks a constraint, and the layers where it does."""
         texts = [
-            (result.cell, side.chosen.infeasible_text) for result in self.results for side in result.sides.values()
+            (result.cell, side.chosen.infeasible_text)
+            for result in self.results
+            for side in result.sides.values()
         ]
         return [f"{cell}: {text}" for cell, text in texts if text]
 
@@ -102,7 +114,12 @@ class ResultTable:
 
 def _rows(result: Result) -> list[dict[str, Any]]:
     cell, between = result.cell, result.difference
-    pair = {"constrained_minus_erm": between.difference, "low": between.low, "high": between.high, "unit": between.unit}
+    pair = {
+        "constrained_minus_erm": between.difference,
+        "low": between.low,
+        "high": between.high,
+        "unit": between.unit,
+    }
     return [
         {
             "model": cell.model,
@@ -121,7 +138,9 @@ def _rows(result: Result) -> list[dict[str, Any]]:
             **pair,
             "is_better": side.is_better,
             # The run's folder, so that programs find the run.
-            "infeasible": "; ".join(f"{run.run.path.name}: {layers}" for run, layers in side.chosen.infeasible),
+            "infeasible": "; ".join(
+                f"{run.run.path.name}: {layers}" for run, layers in side.chosen.infeasible
+            ),
             "reason": between.reason or side.chosen.problem,
         }
         for name, side in result.sides.items()
@@ -132,7 +151,9 @@ def _rows(result: Result) -> list[dict[str, Any]]:
 
 
 def result_tables(runs: Sequence[ReadRun]) -> list[ResultTable]:
-    """The paper's tables, filled as far as there are runs; and the same for other recipes, where there are any."""
+    """The paper's tables, filled as far as there are runs; and the same for other recipes, where
+    there are any.
+    """
     tables = []
     for kind in PAPER_TABLES:
         mine = [run for run in runs if run.metric == kind.metric and run.objective in SIDES]
@@ -142,14 +163,21 @@ def result_tables(runs: Sequence[ReadRun]) -> list[ResultTable]:
         results = [_result(kind, cell, members[cell], numbers) for cell, numbers in printed.items()]
         tables.append(ResultTable(kind, True, results))
         if others := _others(mine, [run for found in members.values() for run in found]):
-            tables.append(ResultTable(kind, False, [_result(kind, cell, found, {}) for cell, found in others.items()]))
+            tables.append(
+                ResultTable(
+                    kind, False, [_result(kind, cell, found, {}) for cell, found in others.items()]
+                )
+            )
     return tables
 
 
-def _others(runs: Sequence[ReadRun], shown: Sequence[ReadRun]) -> dict[ComparableCell, list[ReadRun]]:
+def _others(
+    runs: Sequence[ReadRun], shown: Sequence[ReadRun]
+) -> dict[ComparableCell, list[ReadRun]]:
     """The runs that are in none of the paper's cells, by cell.
 
-    ERM runs alone are shown with the constrained runs of their cell, even if the paper's table has those already.
+    ERM runs alone are shown with the constrained runs of their cell, even if the paper's table has
+    those already.
     """
     known = {run.run.path for run in shown}
     found = {}
@@ -163,23 +191,33 @@ def _others(runs: Sequence[ReadRun], shown: Sequence[ReadRun]) -> dict[Comparabl
 
 
 def _named_apart(cells: dict[ComparableCell, list[ReadRun]]) -> dict[ComparableCell, list[ReadRun]]:
-    """Add to the data set's name the settings of task and origin of cells that differ in nothing else."""
+    """Add to the data set's name the settings of task and origin of cells that differ in nothing
+    else.
+    """
     alike: dict[str, list[ComparableCell]] = {}
     for cell in cells:
         alike.setdefault(str(replace(cell, weights="best", loss="")), []).append(cell)
     named = {}
     for mine in alike.values():
-        for cell, apart in zip(mine, names_apart([_settings_apart(cells[cell][0]) for cell in mine]), strict=True):
+        for cell, apart in zip(
+            mine, names_apart([_settings_apart(cells[cell][0]) for cell in mine]), strict=True
+        ):
             named[replace(cell, dataset=f"{cell.dataset} {apart}".strip())] = cells[cell]
     return named
 
 
 def _settings_apart(run: ReadRun) -> dict[str, Any]:
     origin = ("model.pretrained", "training.select", "test data")
-    return {key: value for key, value in run.settings.items() if key.startswith("task.") or key in origin}
+    return {
+        key: value
+        for key, value in run.settings.items()
+        if key.startswith("task.") or key in origin
+    }
 
 
-def _result(kind: PaperTable, cell: ComparableCell, runs: Sequence[ReadRun], printed: dict[str, float]) -> Result:
+def _result(
+    kind: PaperTable, cell: ComparableCell, runs: Sequence[ReadRun], printed: dict[str, float]
+) -> Result:
     compared = compare(runs, NOISE)
     between = compared.difference(kind.quantity)
     sides = {name: _side(kind, compared, name, printed.get(name, np.nan)) for name in SIDES}

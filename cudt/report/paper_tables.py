@@ -1,4 +1,6 @@
-"""Result tables in the paper's layout: a row for each model, L and γ_train, both objectives of each data set."""
+"""Result tables in the paper's layout: a row for each model, L and γ_train, both objectives of each
+data set.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def _entries(result: Result | None, has_input: bool) -> list[Entry]:
     sides = [_entry(result.sides[side]) if result is not None else Entry() for side in SIDES]
     if not has_input:
         return sides
-    return [*sides, Entry() if result is None or np.isnan(result.input) else Entry(f"{result.input:.3f}")]
+    return [
+        *sides,
+        Entry() if result is None or np.isnan(result.input) else Entry(f"{result.input:.3f}"),
+    ]
 
 
 def _entry(side: Side) -> Entry:
@@ -62,7 +67,9 @@ def _notes(table: ResultTable) -> list[str]:
     if not all(np.isnan(result.input) for result in table.results):
         notes.append("Input: the noisy input itself, unchanged.")
     if table.infeasible:
-        notes.append("†: infeasible, a constraint is not kept. " + "; ".join(table.infeasible) + ".")
+        notes.append(
+            "†: infeasible, a constraint is not kept. " + "; ".join(table.infeasible) + "."
+        )
     if table.is_published and table.missing:
         notes.append(_note_on_missing(table))
     return [note for note in notes if note]
@@ -78,22 +85,31 @@ def _note_on_numbers(table: ResultTable) -> str:
     )
     return (
         f"Our numbers ({'; '.join(levels) or 'no run yet'}); in brackets {brackets}. "
-        "Both sides of a cell are measured at the same levels. Best of n: selected on validation data, on both sides."
+        "Both sides of a cell are measured at the same levels. Best of n: selected on validation "
+        "data, on both sides."
     )
 
 
 def _note_on_bold(table: ResultTable) -> str:
-    better = [result for result in table.results if any(side.is_better for side in result.sides.values())]
+    better = [
+        result for result in table.results if any(side.is_better for side in result.sides.values())
+    ]
     if not better:
         return ""
     units = {result.difference.unit for result in better} & {"examples", "clips"}
     over = f"test {' and '.join(sorted(units))}"
-    single = f" Intervals of single runs are over {over} and say nothing about other training seeds."
-    return "Bold: better according to the 95 % interval of the paired difference." + (single if units else "")
+    single = (
+        f" Intervals of single runs are over {over} and say nothing about other training seeds."
+    )
+    return "Bold: better according to the 95 % interval of the paired difference." + (
+        single if units else ""
+    )
 
 
 def _note_on_uneven_sides(table: ResultTable) -> str:
-    complete = [result for result in table.results if all(side.is_filled for side in result.sides.values())]
+    complete = [
+        result for result in table.results if all(side.is_filled for side in result.sides.values())
+    ]
     if all(result.is_even for result in complete):
         return ""
     return "Where the numbers of runs differ, neither side is bold: the best of more runs wins by luck alone."
@@ -101,7 +117,9 @@ def _note_on_uneven_sides(table: ResultTable) -> str:
 
 def _note_on_missing(table: ResultTable) -> str:
     missing = table.missing
-    shown = "; ".join(missing[:_FEW]) + ("; the rest is in missing.txt" if len(missing) > _FEW else "")
+    shown = "; ".join(missing[:_FEW]) + (
+        "; the rest is in missing.txt" if len(missing) > _FEW else ""
+    )
     return f"No run yet for {len(missing)} of {2 * len(table.results)} numbers: {shown}."
 
 

@@ -1,4 +1,6 @@
-"""The paper's result tables: its printed numbers, and which of our runs count as its experiments."""
+"""The paper's result tables: its printed numbers, and which of our runs count as its
+experiments.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,14 @@ _OF_ANY_DEPTH = ("DUST", "UT")
 
 
 def folder() -> Path:
-    """The folder of the paper's numbers: inside an installed package, or at the top of a checkout."""
+    """The folder of the paper's numbers: inside an installed package, or at the top of a
+    checkout.
+    """
     package = Path(__file__).resolve().parent.parent
-    return next((path for path in (package / "paper", package.parent / "data" / "paper") if path.is_dir()), package)
+    return next(
+        (path for path in (package / "paper", package.parent / "data" / "paper") if path.is_dir()),
+        package,
+    )
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,8 @@ class PaperTable:
     """As in paired.csv: `mean` over the levels, or `auc`."""
     file: str
     levels: tuple[float, ...]
-    """The paper's levels; for text our reading of it, since its AUCs need a range that it does not print."""
+    """The paper's levels; for text our reading of it, since its AUCs need a range that it does not
+    print."""
 
 
 PAPER_TABLES = [
@@ -73,7 +81,13 @@ def printed_numbers(table: PaperTable) -> dict[ComparableCell, dict[str, float]]
     """The paper's number for each objective of each cell, in the paper's order."""
     found: dict[ComparableCell, dict[str, float]] = {}
     for row in pd.read_csv(folder() / table.file).to_dict("records"):
-        cell = ComparableCell(row["model"], table.metric, int(row["layers"]), float(row["gamma_train"]), row["dataset"])
+        cell = ComparableCell(
+            row["model"],
+            table.metric,
+            int(row["layers"]),
+            float(row["gamma_train"]),
+            row["dataset"],
+        )
         found.setdefault(cell, {})[row["objective"]] = float(row["value"])
     return found
 
@@ -81,8 +95,9 @@ def printed_numbers(table: PaperTable) -> dict[ComparableCell, dict[str, float]]
 def is_published(run: ReadRun) -> bool:
     """Whether a run is one of the paper's experiments.
 
-    Its recipe says so and has the settings that come with cudt, except those that are searched. ERM runs have the
-    model settings that the paper's unconstrained model has. Where runs have different test data, those of most runs.
+    Its recipe says so and has the settings that come with cudt, except those that are searched. ERM
+    runs have the model settings that the paper's unconstrained model has. Where runs have different
+    test data, those of most runs.
     """
     named = run.run.recipe.settings.published
     shipped = _shipped_settings(run.recipe)
@@ -105,12 +120,18 @@ def _shipped_settings(name: str) -> dict[str, Any] | None:
 
 
 def published_cell(run: ReadRun) -> ComparableCell:
-    """The cell of the paper's tables that a published run belongs to, for comparison with `any_depth` cells."""
+    """The cell of the paper's tables that a published run belongs to, for comparison with
+    `any_depth` cells.
+    """
     named = run.run.recipe.settings.published
     assert named is not None
-    return any_depth(ComparableCell(named.model, run.metric, run.n_layers, run.gamma_train, named.dataset))
+    return any_depth(
+        ComparableCell(named.model, run.metric, run.n_layers, run.gamma_train, named.dataset)
+    )
 
 
 def any_depth(cell: ComparableCell) -> ComparableCell:
-    """The cell without the depth of a pretrained model, which the paper misprints (DistilBERT has 6 layers, not 12)."""
+    """The cell without the depth of a pretrained model, which the paper misprints (DistilBERT has 6
+    layers, not 12).
+    """
     return cell if cell.model in _OF_ANY_DEPTH else replace(cell, layers=0)

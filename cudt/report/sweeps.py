@@ -27,7 +27,8 @@ from cudt.sweep.info import SweepInfo, read_info
 from cudt.utils.errors import UserError
 from cudt.utils.files import file_name, files_below
 
-#: The columns of best.csv on what an arm spent, with their headings; PRUNED only of sweeps that end runs early.
+#: The columns of best.csv on what an arm spent, with their headings; PRUNED only of sweeps that end
+#: runs early.
 SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}
 PRUNED = {"pruned": "pruned"}
 
@@ -64,7 +65,9 @@ class ReadSweep:
 
     @property
     def is_search(self) -> bool:
-        """Whether settings were chosen among; else its runs differ in their seed and in what is compared."""
+        """Whether settings were chosen among; else its runs differ in their seed and in what is
+        compared.
+        """
         return bool(set(self.keys) - {"seed", *self.info.settings})
 
     @property
@@ -74,7 +77,9 @@ class ReadSweep:
 
 
 def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
-    """Read every sweep with a finished trial below some folders; and a warning for each without one or damaged."""
+    """Read every sweep with a finished trial below some folders; and a warning for each without one
+    or damaged.
+    """
     found: dict[Path, ReadSweep] = {}
     warnings = []
     for path in sorted(file for folder in folders for file in files_below(folder, ["sweep.json"])):
@@ -96,12 +101,16 @@ def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
 def _read(folder: Path) -> ReadSweep:
     info = read_info(folder)
     words = dict.fromkeys(["setting", "arm", "run", "reason", *info.keys], str)
-    trials, best = (checksums.read_as(folder, name, partial(_table, words)) for name in ("trials_wide.csv", "best.csv"))
+    trials, best = (
+        checksums.read_as(folder, name, partial(_table, words))
+        for name in ("trials_wide.csv", "best.csv")
+    )
     for key in info.keys:
         if pd.to_numeric(trials[key], errors="coerce").notna().equals(trials[key].notna()):
             trials[key], best[key] = pd.to_numeric(trials[key]), pd.to_numeric(best[key])
     sweep = ReadSweep(folder, info, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
-    # Access the columns that the report needs now, so that a missing one is reported with the folder.
+    # Access the columns that the report needs now, so that a missing one is reported with the
+    # folder.
     _ = sweep.keys, sweep.finished["score"]
     _ = sweep.trials[["reason", "trial"]], sweep.best[["score", "feasible", "run", *SPENT]]
     return sweep
@@ -113,10 +122,11 @@ def _table(words: dict[str, type[str]], content: bytes) -> pd.DataFrame:
 
 
 def ablations(sweeps: Sequence[ReadSweep], runs: Sequence[ReadRun]) -> set[str]:
-    """The names of the runs of sweeps over a single objective, unless a sweep over several objectives has them too.
+    """The names of the runs of sweeps over a single objective, unless a sweep over several
+    objectives has them too.
 
-    And those of searches, where a sweep repeats the same comparison on seeds of its own: then nothing that was chosen
-    among is shown in place of it.
+    And those of searches, where a sweep repeats the same comparison on seeds of its own: then
+    nothing that was chosen among is shown in place of it.
     """
     by_name = {run.name: run for run in runs}
     ablated: set[str] = set()
@@ -125,19 +135,37 @@ def ablations(sweeps: Sequence[ReadSweep], runs: Sequence[ReadRun]) -> set[str]:
     repeated: set[str] = set()
     for sweep in sweeps:
         names = {name for name in sweep.finished["run"].dropna() if name in by_name}
-        (compared if len({by_name[name].objective for name in names}) > 1 else ablated).update(names)
+        (compared if len({by_name[name].objective for name in names}) > 1 else ablated).update(
+            names
+        )
         (searched if sweep.is_search else repeated).update(names)
     repeated -= ablated - compared
     anew = {(cell_of(by_name[name]), by_name[name].objective) for name in repeated}
-    replaced = {name for name in searched - repeated if (cell_of(by_name[name]), by_name[name].objective) in anew}
+    replaced = {
+        name
+        for name in searched - repeated
+        if (cell_of(by_name[name]), by_name[name].objective) in anew
+    }
     return (ablated - compared) | replaced
 
 
 def with_measures(runs: Sequence[ReadRun], sweeps: Sequence[ReadSweep]) -> list[ReadRun]:
-    """The runs, each with what a sweep scored it by, and whether it repeats settings on several seeds."""
-    measures = {str(name): sweep.info.measure for sweep in sweeps for name in sweep.finished["run"].dropna()}
-    repeated = {str(name) for sweep in sweeps if not sweep.is_search for name in sweep.finished["run"].dropna()}
-    return [replace(run, measure=measures.get(run.name, ""), is_repeated=run.name in repeated) for run in runs]
+    """The runs, each with what a sweep scored it by, and whether it repeats settings on several
+    seeds.
+    """
+    measures = {
+        str(name): sweep.info.measure for sweep in sweeps for name in sweep.finished["run"].dropna()
+    }
+    repeated = {
+        str(name)
+        for sweep in sweeps
+        if not sweep.is_search
+        for name in sweep.finished["run"].dropna()
+    }
+    return [
+        replace(run, measure=measures.get(run.name, ""), is_repeated=run.name in repeated)
+        for run in runs
+    ]
 
 
 # ---------------------------------------------------------------- figures
@@ -145,11 +173,18 @@ def with_measures(runs: Sequence[ReadRun], sweeps: Sequence[ReadSweep]) -> list[
 
 def plan(sweeps: Sequence[ReadSweep], out: Path) -> list[Job]:
     """Both figures of each sweep that searched a setting, to be drawn."""
-    return [partial(draw, sweep, out) for sweep in sweeps if sweep.keys for draw in (slices, parallel_coordinates)]
+    return [
+        partial(draw, sweep, out)
+        for sweep in sweeps
+        if sweep.keys
+        for draw in (slices, parallel_coordinates)
+    ]
 
 
 def slices(sweep: ReadSweep, out: Path) -> Figure:
-    """The score against each searched setting, whatever the others are; the best of each arm has a ring."""
+    """The score against each searched setting, whatever the others are; the best of each arm has a
+    ring.
+    """
     keys = sweep.keys
     columns = min(3, len(keys))
     rows = math.ceil(len(keys) / columns)
@@ -168,10 +203,17 @@ def slices(sweep: ReadSweep, out: Path) -> Figure:
     for row in grid:
         row[0].set_ylabel(sweep.score_name)
     legend = {
-        label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        label: handle
+        for axes in grid.flat
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     figure.legend(
-        legend.values(), legend.keys(), frameon=False, fontsize=9, loc="outside upper right", ncols=len(legend)
+        legend.values(),
+        legend.keys(),
+        frameon=False,
+        fontsize=9,
+        loc="outside upper right",
+        ncols=len(legend),
     )
     drawing = Drawing(figure, f"{sweep.title}: each setting against the score")
     return save(drawing, sweep.section, _stem(sweep, out, "slices"))
@@ -181,10 +223,20 @@ def _slice(axes: Any, sweep: ReadSweep, key: str) -> None:
     axis = _Axis(sweep, key)
     for arm, rows in sweep.finished[sweep.finished[key].notna()].groupby("arm", sort=False):
         colour, marker = _style(sweep, str(arm))
-        axes.scatter(axis.positions(rows[key]), rows["score"], s=22, color=colour, marker=marker, alpha=0.6, label=arm)
+        axes.scatter(
+            axis.positions(rows[key]),
+            rows["score"],
+            s=22,
+            color=colour,
+            marker=marker,
+            alpha=0.6,
+            label=arm,
+        )
         best = sweep.best[(sweep.best["arm"] == arm) & sweep.best[key].notna()]
         positions = axis.positions(best[key])
-        axes.scatter(positions, best["score"], s=90, facecolors="none", edgecolors=colour, linewidths=1.4)
+        axes.scatter(
+            positions, best["score"], s=90, facecolors="none", edgecolors=colour, linewidths=1.4
+        )
     axes.set(xlabel=key)
     if axis.is_log:
         axes.set_xscale("log")
@@ -198,18 +250,26 @@ def _slice(axes: Any, sweep: ReadSweep, key: str) -> None:
 
 
 def parallel_coordinates(sweep: ReadSweep, out: Path) -> Figure:
-    """A line for each trial through its searched settings to its score, darker if better; a panel for each arm."""
+    """A line for each trial through its searched settings to its score, darker if better; a panel
+    for each arm.
+    """
     arms = [arm for arm in sweep.info.arms if (sweep.finished["arm"] == arm).any()]
     # An arm that varies only seeds has no settings to show.
     shown = [arm for arm in arms if len(_searched(sweep, arm)) > 1] or arms[:1]
     widest = max(len(_searched(sweep, arm)) for arm in shown)
     figure, panels = plt.subplots(
-        len(shown), 1, figsize=(3.5 + 1.7 * widest, 0.5 + 2.9 * len(shown)), constrained_layout=True, squeeze=False
+        len(shown),
+        1,
+        figsize=(3.5 + 1.7 * widest, 0.5 + 2.9 * len(shown)),
+        constrained_layout=True,
+        squeeze=False,
     )
     for axes, arm in zip(panels[:, 0], shown, strict=True):
         _coordinates(axes, sweep, arm)
     title = f"{sweep.title}: settings and score ({sweep.score_name}, dark is good) of each trial"
-    return save(Drawing(figure, title), sweep.section, _stem(sweep, out, "parallel-coordinates"), grid=False)
+    return save(
+        Drawing(figure, title), sweep.section, _stem(sweep, out, "parallel-coordinates"), grid=False
+    )
 
 
 def _searched(sweep: ReadSweep, arm: str) -> list[str]:
@@ -255,7 +315,9 @@ class _Axis:
 
     def heights(self, column: Any) -> np.ndarray[Any, Any]:
         """Between 0 and 1."""
-        low, high = self._scaled(np.array([0, len(self.words) - 1] if self.words else self.values, float))[[0, -1]]
+        low, high = self._scaled(
+            np.array([0, len(self.words) - 1] if self.words else self.values, float)
+        )[[0, -1]]
         positions = self._scaled(self.positions(column))
         return (positions - low) / (high - low) if high > low else np.full(len(positions), 0.5)
 
@@ -265,9 +327,15 @@ class _Axis:
     def ticks(self) -> list[tuple[float, str]]:
         """The positions and texts of a few values."""
         if self.words:
-            return [(float(height), word) for height, word in zip(self.heights(self.words), self.words, strict=True)]
+            return [
+                (float(height), word)
+                for height, word in zip(self.heights(self.words), self.words, strict=True)
+            ]
         few = self.values if len(self.values) <= 7 else [self.values[0], self.values[-1]]
-        return [(float(height), f"{value:.4g}") for height, value in zip(self.heights(few), few, strict=True)]
+        return [
+            (float(height), f"{value:.4g}")
+            for height, value in zip(self.heights(few), few, strict=True)
+        ]
 
 
 def _style(sweep: ReadSweep, arm: str) -> tuple[str, str]:

@@ -1,4 +1,6 @@
-"""The tables of a report: curves, layer losses, ratios and the summary, each with its number of seeds."""
+"""The tables of a report: curves, layer losses, ratios and the summary, each with its number of
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,20 @@ def deviation(values: Sequence[float]) -> float:
 
 
 def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
-    """The metric of each run at each level with its interval, averaged over noise seeds; vectorised, for many runs."""
+    """The metric of each run at each level with its interval, averaged over noise seeds;
+    vectorised, for many runs.
+    """
     names = ["value", "low", "high", "input"]
     levels = ["run", "perturbation", "gamma"]
-    rows = pd.concat([run.ood.assign(run=index) for index, run in enumerate(runs)], ignore_index=True)
+    rows = pd.concat(
+        [run.ood.assign(run=index) for index, run in enumerate(runs)], ignore_index=True
+    )
     spelled = {
         (index, spelling): name
         for index, run in enumerate(runs)
-        for spelling, name in zip([*metric_and_ends(run.metric), input_metric(run.metric)], names, strict=True)
+        for spelling, name in zip(
+            [*metric_and_ends(run.metric), input_metric(run.metric)], names, strict=True
+        )
     }
     rows["name"] = [spelled.get(key) for key in zip(rows["run"], rows["metric"], strict=True)]
     rows["noise_seeds"] = rows.groupby(levels)["seed"].transform("nunique")
@@ -39,16 +47,18 @@ def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
     means = grouped.mean().where(grouped.count() == grouped.size())
     table = means.unstack("name").reindex(columns=names).reset_index()
     facts = [(*run.group, run.seed, run.metric, run.gamma_train) for run in runs]
-    of_runs = pd.DataFrame(facts, columns=[*_GROUP, "seed", "metric", "gamma_train"]).iloc[table.pop("run")]
+    of_runs = pd.DataFrame(facts, columns=[*_GROUP, "seed", "metric", "gamma_train"]).iloc[
+        table.pop("run")
+    ]
     return pd.concat([table, of_runs.reset_index(drop=True)], axis=1)
 
 
 def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
     """The metric against the level: mean and standard deviation over the seeds of each group.
 
-    `low` and `high` are the ends of one seed's 95 % interval over test examples or clips, averaged over the seeds;
-    `input` is the metric of the noisy input itself, for denoising.
-    Only levels that every evaluated seed of a group has: a mean must not change its seeds along a curve. The column
+    `low` and `high` are the ends of one seed's 95 % interval over test examples or clips, averaged
+    over the seeds; `input` is the metric of the noisy input itself, for denoising. Only levels that
+    every evaluated seed of a group has: a mean must not change its seeds along a curve. The column
     `place` says whether a level is in distribution (ID) or not (OOD).
     """
     keys = [*_GROUP, "metric", "perturbation", "gamma", "place"]
@@ -77,7 +87,9 @@ def _mean(values: pd.Series[float]) -> float:
 
 
 def uneven_grids(runs: Sequence[ReadRun]) -> list[str]:
-    """A warning for each group whose seeds were evaluated at different levels; `curves` leaves some of them out."""
+    """A warning for each group whose seeds were evaluated at different levels; `curves` leaves some
+    of them out.
+    """
     lines = []
     named = labels(runs)
     for key, rows in _per_run(runs).groupby([*_GROUP, "perturbation"]):
@@ -87,7 +99,8 @@ def uneven_grids(runs: Sequence[ReadRun]) -> list[str]:
         if len(missing):
             level = f"{scale_of(kind).symbol} = " + ", ".join(f"{gamma:g}" for gamma in missing)
             lines.append(
-                f"{recipe} {named[recipe, objective, variant]}, {kind}: not every seed was evaluated at {level}"
+                f"{recipe} {named[recipe, objective, variant]}, {kind}: not every seed was "
+                f"evaluated at {level}"
             )
     return lines
 
@@ -127,7 +140,8 @@ def ratio_bins(runs: Sequence[ReadRun]) -> pd.DataFrame:
 
 
 def summary(runs: Sequence[ReadRun], curve: pd.DataFrame | None = None) -> pd.DataFrame:
-    """A row for each group and kind of noise; a group that was not evaluated has one row without a curve.
+    """A row for each group and kind of noise; a group that was not evaluated has one row without a
+    curve.
 
     Pass `curve` if `curves` has been computed already.
     """
@@ -161,12 +175,16 @@ def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict
         "perturbation": kind,
         "gamma_train": first.gamma_train,
         "levels": len(curve),
-        "range": f"{scale_of(kind).symbol} {curve['gamma'].min():g} to {curve['gamma'].max():g}" if evaluated else "",
+        "range": f"{scale_of(kind).symbol} {curve['gamma'].min():g} to {curve['gamma'].max():g}"
+        if evaluated
+        else "",
         # Without skipna, a level that is nan would make the mean better.
         "id_mean": inside["mean"].mean(skipna=False),
         "ood_mean": outside["mean"].mean(skipna=False),
         "grid_mean": curve["mean"].mean(skipna=False),
         "input_mean": curve["input"].mean(skipna=False),
-        "auc": area_under_curve(curve["gamma"].tolist(), curve["mean"].tolist()) if evaluated else np.nan,
+        "auc": area_under_curve(curve["gamma"].tolist(), curve["mean"].tolist())
+        if evaluated
+        else np.nan,
         "validation_loss": float(np.mean([run.validation_loss for run in members])),
     }

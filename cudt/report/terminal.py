@@ -12,11 +12,22 @@ _MOST_ROWS = 30
 
 
 def summary_table(summary: pd.DataFrame) -> Table:
-    """The part of table.csv that fits a terminal: AUC for metrics to maximise, the mean over levels for others."""
+    """The part of table.csv that fits a terminal: AUC for metrics to maximise, the mean over levels
+    for others.
+    """
     table = Table(box=None, padding=(0, 1, 0, 0), caption=_caption(summary), caption_justify="left")
     # Names may wrap but stay readable; numbers never wrap.
     words = {"recipe": 10, "objective": 11}
-    for heading in ("recipe", "objective", "noise", "feasible", "monotone", "ID", "OOD", _over_grid(summary)):
+    for heading in (
+        "recipe",
+        "objective",
+        "noise",
+        "feasible",
+        "monotone",
+        "ID",
+        "OOD",
+        _over_grid(summary),
+    ):
         table.add_column(
             heading,
             justify="left" if heading in (*words, "noise") else "right",
@@ -34,7 +45,9 @@ def summary_table(summary: pd.DataFrame) -> Table:
 
 def _over_grid(summary: pd.DataFrame) -> str:
     """The heading of the last column: AUC, mean, or both if rows differ."""
-    return "/".join(dict.fromkeys("AUC" if higher else "mean" for higher in summary["higher_is_better"]))
+    return "/".join(
+        dict.fromkeys("AUC" if higher else "mean" for higher in summary["higher_is_better"])
+    )
 
 
 def _caption(summary: pd.DataFrame) -> str:
@@ -42,6 +55,10 @@ def _caption(summary: pd.DataFrame) -> str:
     metrics = ", ".join(dict.fromkeys(summary["metric"]))
     over = f"; {_over_grid(summary)} over {ranges}"
     rest = (
-        f"the first {_MOST_ROWS} of {len(summary)} rows; table.csv has the rest\n" if len(summary) > _MOST_ROWS else ""
+        f"the first {_MOST_ROWS} of {len(summary)} rows; table.csv has the rest\n"
+        if len(summary) > _MOST_ROWS
+        else ""
     )
-    return f"{rest}mean {metrics} over levels up to γ_train (ID) and above (OOD)" + (over if ranges else "")
+    return f"{rest}mean {metrics} over levels up to γ_train (ID) and above (OOD)" + (
+        over if ranges else ""
+    )

@@ -1,4 +1,6 @@
-"""A table for people: one set of headings and cells, rendered as Markdown, as LaTeX (booktabs) and on the page."""
+"""A table for people: one set of headings and cells, rendered as Markdown, as LaTeX (booktabs) and
+on the page.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Entry:
     def markdown(self) -> str:
         value = _markdown(self.text)
         value = (f"**{value}**" if self.is_bold else value) + self.mark
-        return " ".join(part for part in (value, f"({_markdown(self.detail)})" if self.detail else "") if part)
+        return " ".join(
+            part for part in (value, f"({_markdown(self.detail)})" if self.detail else "") if part
+        )
 
     def latex(self) -> str:
         value = latex(self.text)
@@ -58,7 +62,8 @@ class TextTable:
     stem: str
     title: str
     groups: list[tuple[str, int]]
-    """Headings that span several columns, each with its number of columns; an empty name spans columns without one."""
+    """Headings that span several columns, each with its number of columns; an empty name spans
+    columns without one."""
     headings: list[str]
     rows: list[list[Entry]]
     notes: list[str] = field(default_factory=list)
@@ -66,10 +71,17 @@ class TextTable:
     """Whether its cells are sentences, which wrap on the page."""
 
     def markdown(self) -> str:
-        """The table in GitHub's Markdown, which has one row of headings: the group's name is part of each heading."""
+        """The table in GitHub's Markdown, which has one row of headings: the group's name is part
+        of each heading.
+        """
         over = [name for name, span in self.groups for _ in range(span)]
-        headings = [f"{group} {heading}".strip() for group, heading in zip(over, self.headings, strict=True)]
-        lines = [_markdown_row([_markdown(heading) for heading in headings]), _markdown_row(["---"] * len(headings))]
+        headings = [
+            f"{group} {heading}".strip() for group, heading in zip(over, self.headings, strict=True)
+        ]
+        lines = [
+            _markdown_row([_markdown(heading) for heading in headings]),
+            _markdown_row(["---"] * len(headings)),
+        ]
         lines += [_markdown_row([entry.markdown() for entry in row]) for row in self.rows]
         notes = [f"\n{_markdown(note)}" for note in self.notes]
         return "\n".join([f"## {_markdown(self.title)}\n", *lines, *notes]) + "\n"
@@ -80,7 +92,10 @@ class TextTable:
         lines = [r"\begin{table}", r"\centering", rf"\caption{{{latex(self.title)}}}"]
         lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
         if any(name for name, _ in self.groups):
-            lines += [_latex_row([_spanning(name, span) for name, span in self.groups]), self._rules()]
+            lines += [
+                _latex_row([_spanning(name, span) for name, span in self.groups]),
+                self._rules(),
+            ]
         lines += [_latex_row([latex(heading) for heading in self.headings]), r"\midrule"]
         lines += [_latex_row([entry.latex() for entry in row]) for row in self.rows]
         lines += [r"\bottomrule", r"\end{tabular}"]
@@ -101,7 +116,10 @@ def latex(text: str) -> str:
     """Escape a text so that LaTeX prints it verbatim."""
     escaped, position = "", 0
     while position < len(text):
-        sign = next((sign for sign in _LATEX if len(sign) > 1 and text.startswith(sign, position)), text[position])
+        sign = next(
+            (sign for sign in _LATEX if len(sign) > 1 and text.startswith(sign, position)),
+            text[position],
+        )
         escaped += _LATEX.get(sign, sign)
         position += len(sign)
     return escaped
@@ -121,4 +139,6 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 def _markdown(text: str) -> str:
     """Escape a text so that Markdown shows it verbatim."""
-    return "".join(f"\\{sign}" if sign in "\\`*_{}[]<>|#" else sign for sign in text).replace("\n", " ")
+    return "".join(f"\\{sign}" if sign in "\\`*_{}[]<>|#" else sign for sign in text).replace(
+        "\n", " "
+    )

@@ -1,7 +1,8 @@
 """Evaluations and completions as trials: which runs of a sweep they are of, and how one is made.
 
-An evaluation becomes a trial when its sweep has ended, which decides the best run of each arm; if all runs are
-evaluated, when the run has ended. Completions take hours for a large model, so those of a run at each γ are a trial.
+An evaluation becomes a trial when its sweep has ended, which decides the best run of each arm; if
+all runs are evaluated, when the run has ended. Completions take hours for a large model, so those
+of a run at each γ are a trial.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class ChosenRun:
     """Whether it is the best run of an arm in a setting."""
 
 
-def chosen(experiment: Experiment, arms: Sequence[ArmStudy], which: Which | None = None) -> list[ChosenRun]:
+def chosen(
+    experiment: Experiment, arms: Sequence[ArmStudy], which: Which | None = None
+) -> list[ChosenRun]:
     """The runs to evaluate that are known by now, in the order of their trials, each once.
 
     `which` is what the experiment evaluates by default.
@@ -89,7 +92,9 @@ def n_evaluations(experiment: Experiment) -> int:
 
 
 def grid_of(experiment: Experiment) -> Grid:
-    return Grid(perturbations=[*experiment.listed.perturbations], noise_seeds=experiment.listed.noise_seeds)
+    return Grid(
+        perturbations=[*experiment.listed.perturbations], noise_seeds=experiment.listed.noise_seeds
+    )
 
 
 @dataclass(frozen=True)
@@ -114,19 +119,26 @@ class RunEvaluation:
         return Grid(perturbations=[*kinds], noise_seeds=self.grid.noise_seeds)
 
 
-def evaluations_of(experiment: Experiment, path: Path, data_root: Path | None) -> Iterator[RunEvaluation]:
+def evaluations_of(
+    experiment: Experiment, path: Path, data_root: Path | None
+) -> Iterator[RunEvaluation]:
     """The evaluation of a run on its own test data, then on other data that are here."""
     run, listed, grid = open_run(path), experiment.listed, grid_of(experiment)
     yield RunEvaluation(run, grid, listed.samples, listed.exits)
     for name in needs.available_other(experiment, data_root):
         # Pictures are of the run's own data.
         yield RunEvaluation(
-            run.on(other_data.named(run.recipe.settings.task, name, "on")), grid, n_samples=0, with_exits=listed.exits
+            run.on(other_data.named(run.recipe.settings.task, name, "on")),
+            grid,
+            n_samples=0,
+            with_exits=listed.exits,
         )
 
 
 def is_evaluated(experiment: Experiment, path: Path, data_root: Path | None = None) -> bool:
-    """Whether the tables of a run are complete; False for a missing or damaged run, whose trial then says why."""
+    """Whether the tables of a run are complete; False for a missing or damaged run, whose trial
+    then says why.
+    """
     try:
         asked = evaluations_of(experiment, path, data_root)
         return not any(one.left() or one.exits_left() for one in asked)
@@ -139,7 +151,10 @@ def requests(experiment: Experiment, data_root: Path | None) -> list[Request]:
     asked = experiment.listed.completions
     if asked is None or not (file := needs.instructions_file(asked, data_root)).is_file():
         return []
-    return [Request(file, gamma, 0, asked.max_new_tokens, asked.batch_size, asked.limit) for gamma in asked.gammas]
+    return [
+        Request(file, gamma, 0, asked.max_new_tokens, asked.batch_size, asked.limit)
+        for gamma in asked.gammas
+    ]
 
 
 # ---------------------------------------------------------------- queues
@@ -153,7 +168,9 @@ class RunQueue(TrialQueue):
     LEFT: ClassVar[str]
     """What to say of the number of cells that have not ended."""
 
-    def __init__(self, storage: BaseStorage, experiment: Experiment, arms: Sequence[ArmStudy]) -> None:
+    def __init__(
+        self, storage: BaseStorage, experiment: Experiment, arms: Sequence[ArmStudy]
+    ) -> None:
         self._experiment, self._arms = experiment, arms
         sweep, asked = experiment.sweep, json.dumps(self._asked(), sort_keys=True)
         # Another grid is another evaluation.
@@ -281,7 +298,9 @@ class EvaluationSource:
     options: RunOptions
 
     def run(self, trial: Trial, report: Report, lease: Lease) -> CellResult:
-        """Evaluate a run under every kind of noise that is still missing, on its own test data and on others."""
+        """Evaluate a run under every kind of noise that is still missing, on its own test data and
+        on others.
+        """
         path, options = self.options.out / str(trial.cell), self.options
         run = open_run(path)
         lease.take_run(run, options.out)
@@ -322,7 +341,9 @@ class CompletionSource:
         lease.take_run(run, self.options.out)
         with run.locked(wait=True):
             generate.check(run)
-            generate.generate(run, request, self.options.device, self.options.data_root, tracking(report))
+            generate.generate(
+                run, request, self.options.device, self.options.data_root, tracking(report)
+            )
         return CellResult(0.0, self.facts(trial))
 
     def facts(self, trial: Trial) -> dict[str, Any]:
@@ -345,16 +366,21 @@ class CompletionSource:
         return open_run(self.options.out / path), request
 
     def compare(self) -> list[Path]:
-        """For each request, write a file that pairs the completions of plain and of constrained training.
+        """For each request, write a file that pairs the completions of plain and of constrained
+        training.
 
-        A pair needs a run whose objective reads the last layer only, and one whose objective is constrained, each the
-        best of its arm; of several runs the first is taken.
+        A pair needs a run whose objective reads the last layer only, and one whose objective is
+        constrained, each the best of its arm; of several runs the first is taken.
         """
         made = []
         for request in self.requests:
             objectives = [(run, _objective(run)) for run in self._answered(request)]
-            plain = next((run for run, objective in objectives if not objective.reads_all_layers), None)
-            constrained = next((run for run, objective in objectives if objective.is_constrained), None)
+            plain = next(
+                (run for run, objective in objectives if not objective.reads_all_layers), None
+            )
+            constrained = next(
+                (run for run, objective in objectives if objective.is_constrained), None
+            )
             if plain is not None and constrained is not None:
                 paths = [generate.path_of(run, request) for run in (plain, constrained)]
                 made.append(generate.compare(paths[0], paths[1], request.limit))
@@ -363,7 +389,11 @@ class CompletionSource:
     def _answered(self, request: Request) -> list[Run]:
         """The best runs here that have answered every instruction of a request."""
         paths = [run.path for run in self.queue.runs() if run.is_best]
-        return [open_run(self.options.out / path) for path in paths if self.is_done(f"{path} γ={request.gamma:g}")]
+        return [
+            open_run(self.options.out / path)
+            for path in paths
+            if self.is_done(f"{path} γ={request.gamma:g}")
+        ]
 
 
 def _objective(run: Run) -> type[Objective]:

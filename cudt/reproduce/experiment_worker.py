@@ -1,4 +1,6 @@
-"""What a worker process of a reproduction does: trials of all experiments, in the order of their cost."""
+"""What a worker process of a reproduction does: trials of all experiments, in the order of their
+cost.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def main(job: ReproductionJob) -> int:
 def unusable(experiment: Experiment, options: SweepOptions) -> str:
     """Why an experiment cannot run on this machine although no file is missing; empty if it can.
 
-    A worker that took its trials anyway would fail all of them, although other machines can run them.
+    A worker that took its trials anyway would fail all of them, although other machines can run
+    them.
     """
     try:
         check_score(experiment.sweep, first_task(experiment.sweep, options))

@@ -1,4 +1,6 @@
-"""The data and weights that the smoke scale generates: instructions, and a tiny Llama with random weights."""
+"""The data and weights that the smoke scale generates: instructions, and a tiny Llama with random
+weights.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,19 @@ INSTRUCTIONS = Path("instructions.json")
 QUESTIONS = Path("questions.json")
 _COLOURS = ("red", "blue", "green", "white", "black")
 _THINGS = ("door", "boat", "lamp", "coat")
-#: Standard deviation of the weights; larger than usual, so that the output of a random model depends on its input.
+#: Standard deviation of the weights; larger than usual, so that the output of a random model
+#: depends on its input.
 _SPREAD = 0.2
 
 
 def make(folder: Path) -> None:
-    """Write everything that the recipe smoke-llama reads into a folder, its data root; existing files are kept."""
+    """Write everything that the recipe smoke-llama reads into a folder, its data root; existing
+    files are kept.
+    """
     write_if_changed(folder / INSTRUCTIONS, _as_json(_instructions()))
-    write_if_changed(folder / QUESTIONS, _as_json([{"instruction": f"Name a {thing}."} for thing in _THINGS]))
+    write_if_changed(
+        folder / QUESTIONS, _as_json([{"instruction": f"Name a {thing}."} for thing in _THINGS])
+    )
     model = folder / "models" / MODEL
     if not model.is_dir():
         _save_llama(model)
@@ -44,8 +51,20 @@ def _instructions() -> list[dict[str, str]]:
     rows = []
     for colour in _COLOURS:
         for thing in _THINGS:
-            rows.append({"instruction": f"Paint the {thing} {colour}.", "input": "", "output": f"a {colour} {thing}"})
-            rows.append({"instruction": f"Which {thing}?", "input": colour, "output": f"the {colour} {thing}"})
+            rows.append(
+                {
+                    "instruction": f"Paint the {thing} {colour}.",
+                    "input": "",
+                    "output": f"a {colour} {thing}",
+                }
+            )
+            rows.append(
+                {
+                    "instruction": f"Which {thing}?",
+                    "input": colour,
+                    "output": f"the {colour} {thing}",
+                }
+            )
     return rows
 
 
@@ -83,7 +102,9 @@ def _save_llama(target: Path) -> None:
 
 
 def _tokenizer() -> Any:
-    """A tokenizer of UTF-8 bytes, so that every text can be decoded again; `<s>` begins a text, `</s>` ends it."""
+    """A tokenizer of UTF-8 bytes, so that every text can be decoded again; `<s>` begins a text,
+    `</s>` ends it.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -91,5 +112,7 @@ def _tokenizer() -> Any:
     tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")

@@ -1,4 +1,6 @@
-"""Which data and weights an experiment is missing, found without loading or downloading anything."""
+"""Which data and weights an experiment is missing, found without loading or downloading
+anything.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ def missing_instructions(experiment: Experiment, data_root: Path | None) -> list
 
 def available_other(experiment: Experiment, data_root: Path | None) -> list[str]:
     """The other data, by the names in the scale, whose test data are here."""
-    return [name for name in dict.fromkeys(experiment.listed.on) if not _missing_of(experiment, name, data_root)]
+    return [
+        name
+        for name in dict.fromkeys(experiment.listed.on)
+        if not _missing_of(experiment, name, data_root)
+    ]
 
 
 def missing_other(experiment: Experiment, data_root: Path | None) -> list[str]:

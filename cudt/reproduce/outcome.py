@@ -53,11 +53,17 @@ def _of(one: ExperimentQueues, missing: list[str]) -> ExperimentOutcome:
     left = sum(study.n_left for study in one.studies)
     if n_failed := sum(trial.state == "failed" for trial in trials):
         table = one.experiment.sweep.folder(one.options.out) / "trials_wide.csv"
-        made.failed.append(f"{n_failed} runs: see the reasons in {table}, retry them with --retry-failed")
+        made.failed.append(
+            f"{n_failed} runs: see the reasons in {table}, retry them with --retry-failed"
+        )
     if left:
         # Other machines may have what this one lacks, and be training.
-        made.skipped += missing or [unusable(one.experiment, one.options) or f"{left} runs were not trained"]
-    instructions = [] if missing else needs.missing_instructions(one.experiment, one.options.data_root)
+        made.skipped += missing or [
+            unusable(one.experiment, one.options) or f"{left} runs were not trained"
+        ]
+    instructions = (
+        [] if missing else needs.missing_instructions(one.experiment, one.options.data_root)
+    )
     made.evaluated = sum(trial.state == "finished" for trial in one.evaluations.queue.trials())
     _add(made, one, one.evaluations.queue, missing)
     if one.completions is not None:
@@ -68,7 +74,9 @@ def _of(one: ExperimentQueues, missing: list[str]) -> ExperimentOutcome:
     return made
 
 
-def _add(made: ExperimentOutcome, one: ExperimentQueues, queue: RunQueue, missing: list[str]) -> None:
+def _add(
+    made: ExperimentOutcome, one: ExperimentQueues, queue: RunQueue, missing: list[str]
+) -> None:
     """Say which evaluations or completions failed or are left."""
     trials = {trial.cell: trial for trial in queue.trials()}
     failed = [trial for trial in trials.values() if trial.state == "failed"]

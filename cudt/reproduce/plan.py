@@ -1,4 +1,6 @@
-"""The plan of a reproduction: how far each experiment is, its hours, and what is missing, without running any."""
+"""The plan of a reproduction: how far each experiment is, its hours, and what is missing, without
+running any.
+"""
 
 from __future__ import annotations
 
@@ -107,9 +109,15 @@ def _amount(hours: float) -> str:
 
 def _missing_lines(plan: list[PlannedExperiment]) -> Iterator[str]:
     """Each missing item once, with the numbers of the experiments that need it."""
-    yield from _needed("* missing; the experiments that need it are skipped:", [row.missing for row in plan])
-    yield from _needed("† missing; only the completions are skipped:", [row.unanswerable for row in plan])
-    yield from _needed("‡ missing; only evaluations on it are skipped:", [row.untestable for row in plan])
+    yield from _needed(
+        "* missing; the experiments that need it are skipped:", [row.missing for row in plan]
+    )
+    yield from _needed(
+        "† missing; only the completions are skipped:", [row.unanswerable for row in plan]
+    )
+    yield from _needed(
+        "‡ missing; only evaluations on it are skipped:", [row.untestable for row in plan]
+    )
 
 
 def _needed(heading: str, of_rows: list[list[str]]) -> Iterator[str]:

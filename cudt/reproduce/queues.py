@@ -7,7 +7,13 @@ from functools import cached_property
 
 from optuna.storages import BaseStorage
 
-from cudt.reproduce.evaluation import CompletionQueue, CompletionSource, EvaluationQueue, EvaluationSource, requests
+from cudt.reproduce.evaluation import (
+    CompletionQueue,
+    CompletionSource,
+    EvaluationQueue,
+    EvaluationSource,
+    requests,
+)
 from cudt.reproduce.scale import Experiment
 from cudt.reproduce.stored import ReproduceOptions
 from cudt.sweep import stored
@@ -20,14 +26,22 @@ from cudt.sweep.study import ArmStudy
 def own_options(experiment: Experiment, options: ReproduceOptions) -> SweepOptions:
     """The options of an experiment's sweep, with the experiment's own data root."""
     data_root = experiment.data_root(options.data_root, options.out)
-    return SweepOptions(options.out, options.device, data_root, options.workers, options.retry_failed, options.url)
+    return SweepOptions(
+        options.out, options.device, data_root, options.workers, options.retry_failed, options.url
+    )
 
 
 class ExperimentQueues:
     """Opened when they are needed, because a scale has hundreds of studies."""
 
-    def __init__(self, experiment: Experiment, storage: BaseStorage, options: ReproduceOptions) -> None:
-        self.experiment, self.options, self._storage = experiment, own_options(experiment, options), storage
+    def __init__(
+        self, experiment: Experiment, storage: BaseStorage, options: ReproduceOptions
+    ) -> None:
+        self.experiment, self.options, self._storage = (
+            experiment,
+            own_options(experiment, options),
+            storage,
+        )
 
     @cached_property
     def arms(self) -> list[ArmSource]:
@@ -35,7 +49,9 @@ class ExperimentQueues:
         studies, options = stored.open_studies(self.experiment.sweep, self._storage), self.options
         for study in studies:
             study.title = self.experiment.name
-        return stored.sources_of(studies, options.out, options.device, options.data_root, options.cell_function)
+        return stored.sources_of(
+            studies, options.out, options.device, options.data_root, options.cell_function
+        )
 
     @cached_property
     def studies(self) -> list[ArmStudy]:
@@ -81,8 +97,16 @@ class ExperimentQueues:
         return all(queue.is_done or not queue.left for queue in self.queues)
 
     def begin(self, *, retry_failed: bool) -> None:
-        """Enqueue what is missing: trials of training, and evaluations that have failed or whose tables are gone."""
-        stored.begin(self.experiment.sweep, self.studies, fail_fast=False, retry_failed=retry_failed)
+        """Enqueue what is missing: trials of training, and evaluations that have failed or whose
+        tables are gone.
+        """
+        stored.begin(
+            self.experiment.sweep, self.studies, fail_fast=False, retry_failed=retry_failed
+        )
         for source in self.others:
             ended = [trial for trial in source.queue.trials() if trial.has_ended]
-            source.queue.repeat(trial for trial in ended if trial.state == "failed" or not source.is_done(trial.cell))
+            source.queue.repeat(
+                trial
+                for trial in ended
+                if trial.state == "failed" or not source.is_done(trial.cell)
+            )

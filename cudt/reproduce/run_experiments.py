@@ -1,4 +1,6 @@
-"""Run the experiments of a scale together with all who joined, and write one report about all of them."""
+"""Run the experiments of a scale together with all who joined, and write one report about all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,15 @@ from cudt.utils.worker_processes import worker_environments
 
 
 def reproduce(
-    reproduction: Reproduction, options: ReproduceOptions, console: Console, *, only_plan: bool = False
+    reproduction: Reproduction,
+    options: ReproduceOptions,
+    console: Console,
+    *,
+    only_plan: bool = False,
 ) -> bool:
-    """Print the plan, run it and write the report; returns whether everything was done. The same call resumes it."""
+    """Print the plan, run it and write the report; returns whether everything was done. The same
+    call resumes it.
+    """
     refusal = _refusal(reproduction, options)
     try:
         _make_data(reproduction, options, only_plan or bool(refusal))
@@ -52,19 +60,29 @@ def reproduce(
 
 
 def _refusal(reproduction: Reproduction, options: ReproduceOptions) -> str:
-    """Why the scale is refused on this machine (it would take years without a GPU); empty if it is not."""
-    if not reproduction.scale.needs_gpu or options.device == "cpu" or device.choose(options.device).type != "cpu":
+    """Why the scale is refused on this machine (it would take years without a GPU); empty if it is
+    not.
+    """
+    if (
+        not reproduction.scale.needs_gpu
+        or options.device == "cpu"
+        or device.choose(options.device).type != "cpu"
+    ):
         return ""
     return (
-        f"scale {reproduction.name} needs a GPU and torch finds none; nothing was run. Use a machine with one, "
-        "or a smaller scale (--scale cpu or smoke; make reproduce-paper SCALE=cpu or smoke), or run it on "
+        f"scale {reproduction.name} needs a GPU and torch finds none; nothing was run. Use a "
+        "machine with one, "
+        "or a smaller scale (--scale cpu or smoke; make reproduce-paper SCALE=cpu or smoke), or "
+        "run it on "
         "the CPU anyway with --device cpu (make: DEVICE=cpu)"
     )
 
 
 def _make_data(reproduction: Reproduction, options: ReproduceOptions, only_plan: bool) -> None:
     """Generate the data of generated experiments; `--plan` writes nothing."""
-    if not only_plan and any(experiment.listed.generated for experiment in reproduction.experiments):
+    if not only_plan and any(
+        experiment.listed.generated for experiment in reproduction.experiments
+    ):
         options.out.mkdir(parents=True, exist_ok=True)
         # Several commands may begin at the same time.
         with FileLock(options.out / f".{GENERATED}.lock"):
@@ -72,20 +90,26 @@ def _make_data(reproduction: Reproduction, options: ReproduceOptions, only_plan:
 
 
 def _interrupted(options: ReproduceOptions, signal_number: int) -> TrainingInterruptedError:
-    return TrainingInterruptedError(f"{options.out}: interrupted; run the same command to resume", signal_number)
+    return TrainingInterruptedError(
+        f"{options.out}: interrupted; run the same command to resume", signal_number
+    )
 
 
 class _Command:
     """One command that takes part in a reproduction, with its workers."""
 
-    def __init__(self, reproduction: Reproduction, options: ReproduceOptions, console: Console) -> None:
+    def __init__(
+        self, reproduction: Reproduction, options: ReproduceOptions, console: Console
+    ) -> None:
         self._reproduction, self._options, self._console = reproduction, options, console
         options.out.mkdir(parents=True, exist_ok=True)
         self._storage = open_storage(options.url)
         if not options.join:
             stored.begin(reproduction, self._storage)
         stored.check_folder(self._storage, reproduction, options.out)
-        self._queues = [ExperimentQueues(one, self._storage, options) for one in reproduction.in_order]
+        self._queues = [
+            ExperimentQueues(one, self._storage, options) for one in reproduction.in_order
+        ]
         # All experiments: other machines may have the data that this one lacks.
         for queues in self._queues if not options.join else []:
             queues.begin(retry_failed=options.retry_failed)
@@ -99,9 +123,13 @@ class _Command:
         return all(outcome.is_done for outcome in found)
 
     def _work(self, queues: Sequence[ExperimentQueues]) -> None:
-        """Let workers run the trials of the experiments whose data are here, and write the tables of the sweeps."""
+        """Let workers run the trials of the experiments whose data are here, and write the tables
+        of the sweeps.
+        """
         for one in queues:
-            results.write_definition(one.experiment.sweep, one.experiment.sweep.folder(self._options.out))
+            results.write_definition(
+                one.experiment.sweep, one.experiment.sweep.folder(self._options.out)
+            )
         sources = [source for one in queues for source in one.sources]
         recovery.give_back_lost(sources)
         display = SweepDisplay(self._console)
@@ -124,7 +152,9 @@ class _Command:
         options = self._options
         studies = tuple(first_study(one.experiment.sweep) for one in queues)
         root = stored.root_study(self._reproduction)
-        job = ReproductionJob(options.url, root, studies, options.out, options.device, options.data_root)
+        job = ReproductionJob(
+            options.url, root, studies, options.out, options.device, options.data_root
+        )
         environments = worker_environments(options.workers, options.device)
         logs = log_folder(options.out, options.storage)
         return Crew(environments, logs, "cudt.reproduce.experiment_worker:main", job)
@@ -147,7 +177,8 @@ class _Command:
 def write_report(out: Path, console: Console, *, only_if_old: bool = False) -> Report | None:
     """Write the report about every run below the out folder; None if there is nothing to report.
 
-    `only_if_old` leaves a report alone that has everything in it. Commands that end together write one after another.
+    `only_if_old` leaves a report alone that has everything in it. Commands that end together write
+    one after another.
     """
     lock = out / ".report.lock"
     try:
@@ -156,7 +187,8 @@ def write_report(out: Path, console: Console, *, only_if_old: bool = False) -> R
                 return None
             lock.touch()
             made = report.write([out], out / "report")
-            # The page's time is when its runs were read: what ended while it was written is not in it.
+            # The page's time is when its runs were read: what ended while it was written is not in
+            # it.
             began = lock.stat().st_mtime_ns
             os.utime(made.page, ns=(began, began))
     except UserError as error:
@@ -174,7 +206,9 @@ def _is_new(out: Path) -> bool:
     names = ("run.json", "ood.csv", "exits.csv", "on-*/ood.csv", "completions/*.json")
     tables = [path for run in runs for name in names for path in run.glob(name)]
     # Every command that ends writes completions side by side.
-    last = max((path.stat().st_mtime_ns for path in tables if "against" not in path.name), default=0)
+    last = max(
+        (path.stat().st_mtime_ns for path in tables if "against" not in path.name), default=0
+    )
     return page.is_file() and page.stat().st_mtime_ns > last
 
 

@@ -62,7 +62,8 @@ class Listed(Section):
     hours: Positive
     """What it takes in all, on the machine of the scale."""
     evaluate: Literal["best", "all", "none"] = "best"
-    """Which runs to evaluate: the best of each arm in each setting, all, or none, if they only choose settings."""
+    """Which runs to evaluate: the best of each arm in each setting, all, or none, if they only
+    choose settings."""
     perturbations: Annotated[list[NoiseName], Field(min_length=1)] = Field(default=["gaussian"])
     noise_seeds: Annotated[list[int], Field(min_length=1)] = Field(default=[0])
     samples: CountFromZero = 0
@@ -70,7 +71,8 @@ class Listed(Section):
     exits: bool = False
     """Whether to evaluate early exits too, as `cudt eval-ood --exits` does (classification)."""
     on: list[str] = Field(default=[])
-    """Tasks or recipes whose test data the same runs are evaluated on too, as `cudt eval-ood --on` does."""
+    """Tasks or recipes whose test data the same runs are evaluated on too, as `cudt eval-ood --on`
+    does."""
     completions: Completions | None = None
     generated: bool = False
     """Whether the command generates the data and weights, below its own folder."""

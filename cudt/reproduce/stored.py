@@ -1,4 +1,5 @@
-"""A reproduction as its storage knows it: the definition, for workers that join, and the folder of its runs.
+"""A reproduction as its storage knows it: the definition, for workers that join, and the folder of
+its runs.
 
 They are attributes of a study of their own, `cudt/reproduce/NAME`, which has no trials.
 """
@@ -20,7 +21,8 @@ from cudt.sweep.storage import has_studies, open_storage, own_storage, without_p
 from cudt.utils.errors import UserError
 
 _PREFIX = "cudt/reproduce/"
-#: Attributes: the scale's file, the search and recipe of each experiment, and the id of the folder of all runs.
+#: Attributes: the scale's file, the search and recipe of each experiment, and the id of the folder
+#: of all runs.
 _SCALE, _EXPERIMENT, _HOME = "scale", "experiment ", "home"
 
 
@@ -45,8 +47,12 @@ def root_study(reproduction: Reproduction) -> str:
 
 def begin(reproduction: Reproduction, storage: BaseStorage) -> None:
     """Store the definition, replacing an earlier one."""
-    study = optuna.create_study(storage=storage, study_name=root_study(reproduction), load_if_exists=True)
-    study.set_user_attr(_SCALE, strict_yaml.dump(reproduction.scale.model_dump(mode="json", exclude_unset=True)))
+    study = optuna.create_study(
+        storage=storage, study_name=root_study(reproduction), load_if_exists=True
+    )
+    study.set_user_attr(
+        _SCALE, strict_yaml.dump(reproduction.scale.model_dump(mode="json", exclude_unset=True))
+    )
     for number, experiment in enumerate(reproduction.experiments):
         # One by one, because databases limit the length of an attribute.
         texts = {"search": experiment.sweep.text(), "recipe": experiment.sweep.base_text()}
@@ -60,7 +66,9 @@ def load(storage: BaseStorage, study: str) -> Reproduction:
     experiments = []
     for number, listed in enumerate(scale.experiments):
         texts = attributes[f"{_EXPERIMENT}{number}"]
-        experiments.append(Experiment(listed, definition.from_texts(texts["search"], texts["recipe"])))
+        experiments.append(
+            Experiment(listed, definition.from_texts(texts["search"], texts["recipe"]))
+        )
     return Reproduction(study.removeprefix(_PREFIX), scale, experiments)
 
 
@@ -72,7 +80,9 @@ def find(url: str, name: str | None) -> Reproduction:
     names = [study.study_name for study in studies if _SCALE in study.user_attrs]
     found = [study for study in names if name in (None, study.removeprefix(_PREFIX))]
     if storage is None or not names:
-        raise UserError(f"{where}: no reproduction has begun here; begin it with `cudt reproduce --scale …`")
+        raise UserError(
+            f"{where}: no reproduction has begun here; begin it with `cudt reproduce --scale …`"
+        )
     if len(found) != 1:
         known = ", ".join(study.removeprefix(_PREFIX) for study in names)
         raise UserError(f"{where}: choose one with --scale; there are {known}")
@@ -80,8 +90,13 @@ def find(url: str, name: str | None) -> Reproduction:
 
 
 def check_folder(storage: BaseStorage, reproduction: Reproduction, out: Path) -> None:
-    """Refuse another folder than that of the command that began: evaluations need the runs that others have trained."""
+    """Refuse another folder than that of the command that began: evaluations need the runs that
+    others have trained.
+    """
     study, own = storage.get_study_id_from_name(root_study(reproduction)), home_of(out)
     if storage.get_study_user_attrs(study).get(_HOME, own) != own:
-        raise UserError(f"--out {out}: reproduction {reproduction.name} has its runs in another folder; use that one")
+        raise UserError(
+            f"--out {out}: reproduction {reproduction.name} has its runs in another folder; use "
+            "that one"
+        )
     storage.set_study_user_attr(study, _HOME, own)

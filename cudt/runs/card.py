@@ -1,4 +1,6 @@
-"""The card of an exported or uploaded model: metadata that the Hugging Face hub reads, results, how to load it."""
+"""The card of an exported or uploaded model: metadata that the Hugging Face hub reads, results, how
+to load it.
+"""
 
 from __future__ import annotations
 
@@ -87,13 +89,17 @@ class Card:
             **vars(self),
             metadata=self._metadata(info),
             info=info,
-            objective=environment.from_string(objective_class(info.objective).card).render(info=info),
+            objective=environment.from_string(objective_class(info.objective).card).render(
+                info=info
+            ),
             layers=table[table["split"] == "validation"].to_dict("records"),
             verdicts={one.layer: one for one in info.verdicts},
         )
 
     def _metadata(self, info: FinishedInfo) -> str:
-        """What the hub reads, in YAML; no license, because that of the base model and of the data is not known."""
+        """What the hub reads, in YAML; no license, because that of the base model and of the data
+        is not known.
+        """
         from huggingface_hub import EvalResult, ModelCardData
 
         found = [self._eval_result(info, one) for one in self.results if math.isfinite(one.value)]
@@ -119,7 +125,10 @@ class Card:
             "metric_type": info.metric.name.lower(),
             "metric_name": f"{info.metric.name} under {result.noise} noise, {result.symbol} = {result.level:g}",
             "metric_value": round(result.value, 6),
-            "metric_args": {"noise": result.noise, "gamma" if result.symbol == "γ" else result.symbol: result.level},
+            "metric_args": {
+                "noise": result.noise,
+                "gamma" if result.symbol == "γ" else result.symbol: result.level,
+            },
         }
 
 

@@ -1,10 +1,13 @@
-"""checksums.json: the SHA-256 of the files that cudt writes into a folder, so that a changed file is noticed.
+"""checksums.json: the SHA-256 of the files that cudt writes into a folder, so that a changed file
+is noticed.
 
-    {"format": 1, "files": {"ood.csv": ["<SHA-256>"], …}, "sha256": "<SHA-256 of `files` as canonical JSON>"}
+    {"format": 1, "files": {"ood.csv": ["<SHA-256>"], …}, "sha256": "<SHA-256 of `files` as
+    canonical JSON>"}
 
-A writer announces the new digest next to the old one, replaces the file, and drops the old digest, so that a reader
-accepts the file at any moment, also after a kill. `null` among the digests says that the file may be missing: it is
-being written for the first time. Names are relative to the folder, with `/`.
+A writer announces the new digest next to the old one, replaces the file, and drops the old digest,
+so that a reader accepts the file at any moment, also after a kill. `null` among the digests says
+that the file may be missing: it is being written for the first time. Names are relative to the
+folder, with `/`.
 
 Files without an entry are not checked, and neither are folders without checksums.json.
 """
@@ -52,7 +55,9 @@ def read_checked(folder: Path, name: str) -> bytes:
 
 
 def read_as(folder: Path, name: str, parse: Callable[[bytes], _Read]) -> _Read:
-    """What `parse` makes of a file that is as it was written; a ContentError of it is a DamagedFileError."""
+    """What `parse` makes of a file that is as it was written; a ContentError of it is a
+    DamagedFileError.
+    """
     content = read_checked(folder, name)
     try:
         return parse(content)
@@ -114,8 +119,11 @@ def record_existing(folder: Path, *names: str) -> None:
 
 
 def forget(folder: Path, *names: str) -> None:
-    """Remove the digests of files, which are then read unchecked; to be called before they are deleted."""
-    # Not from the cache: within one tick of the clock, a replaced file can have the same inode, times and size.
+    """Remove the digests of files, which are then read unchecked; to be called before they are
+    deleted.
+    """
+    # Not from the cache: within one tick of the clock, a replaced file can have the same inode,
+    # times and size.
     if {*names} & {*_read_records(folder)}:
         with _locked(folder):
             _write_records(folder, dict.fromkeys(names))
@@ -124,12 +132,19 @@ def forget(folder: Path, *names: str) -> None:
 def settle(folder: Path) -> None:
     """Drop the digests that killed writers announced or did not drop."""
     with suppress(DamagedFileError):
-        undecided = {name: accepted for name, accepted in _read_records(folder).items() if len(accepted) > 1}
+        undecided = {
+            name: accepted for name, accepted in _read_records(folder).items() if len(accepted) > 1
+        }
         if undecided:
             with _locked(folder):
                 now = {name: _digests_now(folder / name) for name in undecided}
-                known = {name: digests for name, digests in now.items() if digests[0] in undecided[name]}
-                _write_records(folder, {name: None if None in found else found for name, found in known.items()})
+                known = {
+                    name: digests for name, digests in now.items() if digests[0] in undecided[name]
+                }
+                _write_records(
+                    folder,
+                    {name: None if None in found else found for name, found in known.items()},
+                )
 
 
 def recorded(folder: Path) -> list[str]:
@@ -149,7 +164,9 @@ def is_lost(folder: Path, name: str) -> bool:
 
 
 def forget_lost(folder: Path, *names: str) -> None:
-    """Forget those of some files that were written but are missing: the user has deleted them, to be written again."""
+    """Forget those of some files that were written but are missing: the user has deleted them, to
+    be written again.
+    """
     forget(folder, *(name for name in names if is_lost(folder, name)))
 
 
@@ -188,7 +205,9 @@ def _checked(folder: Path, name: str, read: Callable[[Path], tuple[str, _Read]])
         known = _read_records(folder)
         if attempt and known.get(name) == accepted:
             break
-    raise damage(folder, name, "missing" if digest is None else "its content is not what was written")
+    raise damage(
+        folder, name, "missing" if digest is None else "its content is not what was written"
+    )
 
 
 def damage(folder: Path, name: str, reason: str) -> DamagedFileError:
@@ -210,7 +229,9 @@ def _content(path: Path) -> tuple[str, bytes]:
 
 
 def _locked(folder: Path) -> FileLock:
-    """What writers of different files in one folder exclude each other by; each holds it for a moment."""
+    """What writers of different files in one folder exclude each other by; each holds it for a
+    moment.
+    """
     return FileLock(folder / ".checksums.lock")
 
 
@@ -226,7 +247,9 @@ def _digests_now(path: Path) -> tuple[str | None, ...]:
 
 
 def _records(folder: Path) -> Records:
-    """The digests of a folder; read again only if the file was replaced, because a report asks for every table."""
+    """The digests of a folder; read again only if the file was replaced, because a report asks for
+    every table.
+    """
     path = folder / FILE
     try:
         found = path.stat()
@@ -255,7 +278,8 @@ def _read_records(folder: Path) -> Records:
         raise damage(folder, FILE, "its content is not what was written")
     if written_in != _FORMAT:
         raise UserError(
-            f"{folder / FILE}: written in format {written_in}, and this version of cudt reads format {_FORMAT}; "
+            f"{folder / FILE}: written in format {written_in}, and this version of cudt reads "
+            f"format {_FORMAT}; "
             "use the version that wrote it"
         )
     if not _is_plain(files):
@@ -264,7 +288,9 @@ def _read_records(folder: Path) -> Records:
 
 
 def _is_plain(files: Any) -> bool:
-    """Whether these are digests by name, and no name leads out of the folder: somebody else may have written them."""
+    """Whether these are digests by name, and no name leads out of the folder: somebody else may
+    have written them.
+    """
     return isinstance(files, dict) and all(
         _NAME.fullmatch(name)
         and not {".", ".."} & {*name.split("/")}
@@ -277,7 +303,9 @@ def _is_plain(files: Any) -> bool:
 def _write_records(folder: Path, changes: Mapping[str, tuple[str | None, ...] | None]) -> None:
     """Change the digests of some files; None removes those of a file."""
     before = _read_records(folder)
-    after = {name: digests for name, digests in {**before, **changes}.items() if digests is not None}
+    after = {
+        name: digests for name, digests in {**before, **changes}.items() if digests is not None
+    }
     if after != before:
         files = {name: list(digests) for name, digests in sorted(after.items())}
         values = {"format": _FORMAT, "files": files, "sha256": _digest_of_records(files)}
@@ -285,4 +313,6 @@ def _write_records(folder: Path, changes: Mapping[str, tuple[str | None, ...] | 
 
 
 def _digest_of_records(files: Any) -> str:
-    return hashlib.sha256(json.dumps(files, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(files, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()

@@ -37,7 +37,9 @@ class CompletionSet:
 
 
 def read_completions(path: Path) -> list[Completion]:
-    """The completions of a file in a run folder; a DamagedFileError if they are not as they were written."""
+    """The completions of a file in a run folder; a DamagedFileError if they are not as they were
+    written.
+    """
     return checksums.read_as(*_place(path), _parsed)
 
 

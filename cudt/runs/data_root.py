@@ -12,10 +12,11 @@ from cudt.utils.errors import UserError
 
 @contextmanager
 def data_root_of(run: Run, given: Path | None) -> Iterator[Path | None]:
-    """The given folder; without one, that of the run's training, which may be relative to the run folder.
+    """The given folder; without one, that of the run's training, which may be relative to the run
+    folder.
 
-    If that does not exist any more, the default is used, since not every task needs a data root; an error inside the
-    context then names the missing folder.
+    If that does not exist any more, the default is used, since not every task needs a data root; an
+    error inside the context then names the missing folder.
     """
     recorded = run.info().data_root
     if given is not None or recorded is None:
@@ -27,6 +28,7 @@ def data_root_of(run: Run, given: Path | None) -> Iterator[Path | None]:
             yield None
         except UserError as error:
             raise UserError(
-                f"{error}; '{run.path}' was trained with the data root '{recorded}', which does not exist any more: "
+                f"{error}; '{run.path}' was trained with the data root '{recorded}', which does "
+                "not exist any more: "
                 "give --data-root"
             ) from None

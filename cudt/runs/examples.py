@@ -1,4 +1,6 @@
-"""examples.parquet: the last layer's score of every test example at every level. As text it would be large and slow."""
+"""examples.parquet: the last layer's score of every test example at every level. As text it would
+be large and slow.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ EXAMPLES = {
 PIECE = 2**12
 #: Rows that are written, and read, at once.
 _ROWS = 2**14
-#: Gives the id, weight and score of the examples of a part, in the order of their ids, at most `PIECE` at a time.
+#: Gives the id, weight and score of the examples of a part, in the order of their ids, at most
+#: `PIECE` at a time.
 Pieces = Callable[[], Iterable["pd.DataFrame"]]
 
 
@@ -39,7 +42,9 @@ class Part(NamedTuple):
 
 
 def read_examples(folder: Path, kind: str | None = None) -> pd.DataFrame:
-    """The scores of single test examples, under one kind of noise or all; empty if there is no file."""
+    """The scores of single test examples, under one kind of noise or all; empty if there is no
+    file.
+    """
     import pandas as pd
 
     if not _exists(folder):
@@ -48,15 +53,19 @@ def read_examples(folder: Path, kind: str | None = None) -> pd.DataFrame:
 
 
 def check(folder: Path) -> None:
-    """Refuse a file that is not as it was written; without a digest of it, one that cannot be read."""
+    """Refuse a file that is not as it was written; without a digest of it, one that cannot be
+    read.
+    """
     if _exists(folder) and FILE not in checksums.recorded(folder):
         _read(folder, [("perturbation", "==", "")])
 
 
 def merge_examples(folder: Path, parts: Mapping[Part, Pieces], keys: Sequence[str]) -> None:
-    """Add scores; they replace all rows with the same keys. The file does not depend on the order of the parts.
+    """Add scores; they replace all rows with the same keys. The file does not depend on the order
+    of the parts.
 
-    `parts` are called one after the other, and read piece by piece, so that not all rows are in memory.
+    `parts` are called one after the other, and read piece by piece, so that not all rows are in
+    memory.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -77,7 +86,9 @@ def merge_examples(folder: Path, parts: Mapping[Part, Pieces], keys: Sequence[st
             writer.close()
 
 
-def _in_order(folder: Path, parts: Mapping[Part, Pieces], kept: set[Part]) -> Iterator[pd.DataFrame]:
+def _in_order(
+    folder: Path, parts: Mapping[Part, Pieces], kept: set[Part]
+) -> Iterator[pd.DataFrame]:
     """All rows of old and new parts, sorted, at most `_ROWS` at a time."""
     import pandas as pd
 
@@ -107,7 +118,10 @@ def _stored(folder: Path) -> set[Part]:
         # Names whose error is that of a damaged file.
         _read(folder, [("perturbation", "==", "")])
         for batch in pq.ParquetFile(folder / FILE).iter_batches(_ROWS, columns=list(Part._fields)):
-            found |= {Part(*row) for row in batch.to_pandas().drop_duplicates().itertuples(index=False, name=None)}
+            found |= {
+                Part(*row)
+                for row in batch.to_pandas().drop_duplicates().itertuples(index=False, name=None)
+            }
     return found
 
 
@@ -131,7 +145,9 @@ def _read(folder: Path, filters: list[tuple[str, str, object]] | None) -> pd.Dat
     try:
         table = pd.read_parquet(folder / FILE, filters=filters)
         if list(table.columns) != list(EXAMPLES):
-            raise ValueError(f"expected columns {', '.join(EXAMPLES)}; found {', '.join(table.columns)}")
+            raise ValueError(
+                f"expected columns {', '.join(EXAMPLES)}; found {', '.join(table.columns)}"
+            )
         return table.astype(EXAMPLES)
     except MemoryError:
         raise

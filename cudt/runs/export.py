@@ -1,4 +1,6 @@
-"""Exporting a trained model for other libraries, as transformers or peft saves it, with a model card."""
+"""Exporting a trained model for other libraries, as transformers or peft saves it, with a model
+card.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def is_done(run: Run) -> bool:
 
 
 def export(run: Run, layerwise: LayerwiseLosses) -> str | None:
-    """Save the run's model, its tokenizer and a card; return the folder's name, or None if only cudt can load it.
+    """Save the run's model, its tokenizer and a card; return the folder's name, or None if only
+    cudt can load it.
 
     The folder is renamed into place at the end, so that it is always complete.
     """

@@ -1,7 +1,8 @@
 """run.json as typed models, shared by everything that writes or reads it.
 
-`RunInfo` is the file at any time: what is not known yet is None. `FinishedInfo` is the file of a finished run: what
-every finished run has is required. Keys that this version does not know are kept when the file is written again.
+`RunInfo` is the file at any time: what is not known yet is None. `FinishedInfo` is the file of a
+finished run: what every finished run has is required. Keys that this version does not know are kept
+when the file is written again.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from cudt.utils.reading import json_object
 FORMAT = 1
 
 _NAME = "run.json"
-#: The file that says what was evaluated with weights or on data that are not the run's own, in their subfolder. It is
-#: not called run.json, because that marks a run folder.
+#: The file that says what was evaluated with weights or on data that are not the run's own, in
+#: their subfolder. It is not called run.json, because that marks a run folder.
 EVALUATION = "evaluation.json"
 
 Status = Literal["running", "interrupted", "failed", "finished"]
@@ -46,7 +47,9 @@ class MetricInfo(InfoPart):
 
 
 class BestEpoch(InfoPart):
-    """The epoch whose weights are the run's own: the best one, or the last with training.select: last."""
+    """The epoch whose weights are the run's own: the best one, or the last with training.select:
+    last.
+    """
 
     epoch: int
     validation_loss: float
@@ -91,7 +94,9 @@ class MultiplierInfo(InfoPart):
 
 
 class EvaluationNote(InfoPart):
-    """What one kind of noise was evaluated at: levels, noise seeds, and the number of examples with pictures."""
+    """What one kind of noise was evaluated at: levels, noise seeds, and the number of examples with
+    pictures.
+    """
 
     levels: list[float]
     seeds: list[int]
@@ -121,8 +126,8 @@ class RunInfo(InfoPart):
     data_root: str | None = None
     """The data root given for training, which later commands use; None for the default."""
     revisions: dict[str, str] = {}
-    """Commits on the hub of the pretrained model (`model`) and of the data (`task`) that the run was started with;
-    without those that come from this machine."""
+    """Commits on the hub of the pretrained model (`model`) and of the data (`task`) that the run
+    was started with; without those that come from this machine."""
     frozen_weights: str | None = None
     """Fingerprint of the pretrained weights that are not trained (LoRA)."""
     metric: MetricInfo | None = None
@@ -157,7 +162,8 @@ class RunInfo(InfoPart):
     begun: str | None = None
     """When the run was started, UTC."""
     best: BestEpoch | None = None
-    """The epoch whose weights are the run's own: the best one, or the last with training.select: last."""
+    """The epoch whose weights are the run's own: the best one, or the last with training.select:
+    last."""
     stopped_early: StoppedEarly | None = None
     """Not set in runs that trained all their epochs."""
     sigma_x: SigmaX | None = None
@@ -171,7 +177,8 @@ class RunInfo(InfoPart):
     ended: str | None = None
     """When the run ended, UTC."""
     saved_model: str | None = None
-    """The folder of the exported model; None where the model cannot be exported, not set where it was not tried."""
+    """The folder of the exported model; None where the model cannot be exported, not set where it
+    was not tried."""
     evaluated: dict[str, EvaluationNote] = {}
     """By kind of noise."""
     test_data: str | None = None
@@ -202,7 +209,9 @@ class FinishedInfo(RunInfo):
 
 @dataclass(frozen=True)
 class Subfolder:
-    """Where the results of weights or data are that are not the run's own; without both, the run folder itself."""
+    """Where the results of weights or data are that are not the run's own; without both, the run
+    folder itself.
+    """
 
     weights: Weights | None = None
     data: str | None = None
@@ -220,13 +229,16 @@ OWN = Subfolder()
 def read_info(folder: Path, inside: Subfolder = OWN) -> RunInfo:
     """The run.json of a folder; all defaults where there is none.
 
-    `inside` is where results of other weights or on other data are; a file there says what was evaluated.
+    `inside` is where results of other weights or on other data are; a file there says what was
+    evaluated.
     """
     return _validated(RunInfo, folder, inside)
 
 
 def read_finished_info(folder: Path, inside: Subfolder = OWN) -> FinishedInfo:
-    """The run.json of a finished run, as `read_info` reads it; a UserError for a run that is not finished."""
+    """The run.json of a finished run, as `read_info` reads it; a UserError for a run that is not
+    finished.
+    """
     status = read_info(folder).status
     if status != "finished":
         raise UserError(
@@ -237,19 +249,28 @@ def read_finished_info(folder: Path, inside: Subfolder = OWN) -> FinishedInfo:
 
 
 def read_format(folder: Path) -> Any:
-    """The format that a run.json says it has, before the rest of the file is checked; None where it says none."""
+    """The format that a run.json says it has, before the rest of the file is checked; None where it
+    says none.
+    """
     return _read_values(folder, _NAME).get("format")
 
 
 def write_info(folder: Path, changes: RunInfo, inside: Subfolder = OWN) -> None:
-    """Replace in run.json the keys that `changes` sets; all others stay, also those that this version does not know.
+    """Replace in run.json the keys that `changes` sets; all others stay, also those that this
+    version does not know.
 
     With a subfolder, write to its file instead.
     """
     at, name = _file_of(folder, inside)
-    begin = {"format": FORMAT} if inside.weights is None else {"format": FORMAT, "weights": inside.weights}
+    begin = (
+        {"format": FORMAT}
+        if inside.weights is None
+        else {"format": FORMAT, "weights": inside.weights}
+    )
     values = {**begin, **_read_values(at, name), **changes.model_dump(exclude_unset=True)}
-    checksums.write_checked(at, name, (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode())
+    checksums.write_checked(
+        at, name, (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+    )
 
 
 _Info = TypeVar("_Info", bound=RunInfo)

@@ -10,7 +10,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predicted class of each text, in the order of the texts, and the layer that predicted it."""
+    """The predicted class of each text, in the order of the texts, and the layer that predicted
+    it.
+    """
 
     labels: list[int | str]
     """The most likely class, as the training data call it."""

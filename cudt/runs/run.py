@@ -17,16 +17,16 @@
         exits.csv       split, perturbation, gamma, seed, rule, point, threshold, chosen, accuracy, full_accuracy,
                         mean_depth, flops, full_flops, n (early exit)
         checkpoints/    best.safetensors and last.safetensors (the weights); until the run is finished, the two newest
-                        checkpoints: checkpoint-<number>.json and .safetensors, step-<updates>.safetensors (or a folder
-                        step-<updates> of shards)
+                        checkpoints: checkpoint-<number>.json and .safetensors,
+                        step-<updates>.safetensors (or a folder step-<updates> of shards)
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format
         model/          the model as transformers or peft loads it, with a card (pretrained text models)
         last/           the same tables, from `eval-ood --weights last`; best/ if training.select is last
         on-<name>/      the same tables, from `eval-ood --on <name>`: test data of another task or recipe
 
-history.csv is appended to while the run trains. Every other file is written under a temporary name and renamed, so that
-it is always complete.
+history.csv is appended to while the run trains. Every other file is written under a temporary name
+and renamed, so that it is always complete.
 """
 
 from __future__ import annotations
@@ -72,15 +72,20 @@ class Run:
     """Test data that are not of the run's own task; see `on`."""
 
     def with_weights(self, weights: Weights | None) -> Run:
-        """The run with its best or its last weights; None for its own, which `training.select` names.
+        """The run with its best or its last weights; None for its own, which `training.select`
+        names.
 
-        Tables and other results of weights that are not the run's own are in a subfolder, so that nothing mixes them.
-        The verdicts in run.json stay those of the run's own weights.
+        Tables and other results of weights that are not the run's own are in a subfolder, so that
+        nothing mixes them. The verdicts in run.json stay those of the run's own weights.
         """
-        return replace(self, other_weights=None if weights == self.recipe.settings.training.select else weights)
+        return replace(
+            self, other_weights=None if weights == self.recipe.settings.training.select else weights
+        )
 
     def on(self, data: OtherData | None) -> Run:
-        """The run with test data of another task; None for its own. The results are in a subfolder, too."""
+        """The run with test data of another task; None for its own. The results are in a subfolder,
+        too.
+        """
         return replace(self, other_data=data)
 
     @property
@@ -91,7 +96,9 @@ class Run:
     @property
     def inside(self) -> Subfolder:
         """Where the tables are, below the run folder."""
-        return Subfolder(self.other_weights, None if self.other_data is None else self.other_data.folder)
+        return Subfolder(
+            self.other_weights, None if self.other_data is None else self.other_data.folder
+        )
 
     @property
     def weights(self) -> Weights:
@@ -100,7 +107,9 @@ class Run:
 
     @property
     def results(self) -> Path:
-        """The folder of the tables: the run folder, or the subfolder of weights or data that are not its own."""
+        """The folder of the tables: the run folder, or the subfolder of weights or data that are
+        not its own.
+        """
         return self.path.joinpath(*self.inside.parts)
 
     @property
@@ -110,7 +119,9 @@ class Run:
 
     @property
     def label(self) -> str:
-        """The name of the run folder; with `-last` or `-on-avenue` for weights or data that are not the run's own."""
+        """The name of the run folder; with `-last` or `-on-avenue` for weights or data that are not
+        the run's own.
+        """
         return "-".join([self.path.name, *self.inside.parts])
 
     @property
@@ -131,19 +142,27 @@ class Run:
         return info.read_finished_info(self.path, self.inside)
 
     def update_info(self, changes: RunInfo) -> None:
-        """Replace in run.json the keys that `changes` sets; for other weights or data, in the file of their folder."""
+        """Replace in run.json the keys that `changes` sets; for other weights or data, in the file
+        of their folder.
+        """
         if self.other_data is not None:
             # So that the folder says which data its results are of.
-            changes = changes.model_copy(update={"other_task": self.other_data.task.model_dump(mode="json")})
+            changes = changes.model_copy(
+                update={"other_task": self.other_data.task.model_dump(mode="json")}
+            )
         info.write_info(self.path, changes, self.inside)
 
     def read_table(self, name: str) -> pd.DataFrame:
-        """A table as a DataFrame, such as "ood", "layers" or "history"; empty if its file does not exist."""
+        """A table as a DataFrame, such as "ood", "layers" or "history"; empty if its file does not
+        exist.
+        """
         # Training has one history, whichever weights are evaluated.
         return tables.read_table(self.path if name == "history" else self.results, name)
 
     def check_file(self, name: str) -> None:
-        """Refuse a table or examples.parquet that is not as it was written; one that was never written is no error."""
+        """Refuse a table or examples.parquet that is not as it was written; one that was never
+        written is no error.
+        """
         folder = self.path if name == tables.file_of("history") else self.results
         if name == examples.FILE:
             examples.check(folder)
@@ -159,7 +178,9 @@ class Run:
         tables.merge_table(self.results, name, rows, keys)
 
     def read_examples(self, kind: str | None = None) -> pd.DataFrame:
-        """The scores of single test examples, under one kind of noise or all; empty if there is no file."""
+        """The scores of single test examples, under one kind of noise or all; empty if there is no
+        file.
+        """
         return examples.read_examples(self.results, kind)
 
     def merge_examples(self, parts: Mapping[Part, Pieces], keys: list[str]) -> None:
@@ -172,21 +193,27 @@ class Run:
         exit: str | Mapping[str, float] | None = None,  # noqa: A002 (what the literature calls it)
         **options: Any,
     ) -> Predictions:
-        """The class of each text, with early exit: `cudt.predict(run, texts, exit, …)`, which has all options."""
-        # The model and its evaluation are in rooms below this one, so the method goes through the public API.
+        """The class of each text, with early exit: `cudt.predict(run, texts, exit, …)`, which has
+        all options.
+        """
+        # The model and its evaluation are in rooms below this one, so the method goes through the
+        # public API.
         from cudt import predict
 
         return predict(self, texts, exit, **options)
 
     def tidy(self) -> None:
-        """Delete the temporaries of killed writers, and settle the checksums that they announced."""
+        """Delete the temporaries of killed writers, and settle the checksums that they
+        announced.
+        """
         delete_temporaries(self.path)
         for folder in {self.path, self.results}:
             checksums.settle(folder)
 
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:
-        """Keep other processes from writing into the folder, which is created; the lock ends with the process.
+        """Keep other processes from writing into the folder, which is created; the lock ends with
+        the process.
 
         If another process holds the lock, wait for it or raise a UserError.
         """
@@ -209,7 +236,9 @@ class Run:
 
     @contextmanager
     def locked_by_main(self, *, wait: bool = False) -> Iterator[None]:
-        """The same in several processes: the main one holds the lock for all, which end the block together."""
+        """The same in several processes: the main one holds the lock for all, which end the block
+        together.
+        """
         with self.locked(wait=wait) if processes.is_main_process() else nullcontext():
             processes.wait()
             yield
@@ -222,7 +251,9 @@ def write_recipe(run: Run) -> None:
 
 
 def check_same_data(run: Run, fingerprint: str) -> None:
-    """Refuse to resume or evaluate a run with other training data: its results would mix two experiments."""
+    """Refuse to resume or evaluate a run with other training data: its results would mix two
+    experiments.
+    """
     _refuse_other(run, run.info().training_data, fingerprint, "training data or tokenizer")
 
 
@@ -231,7 +262,8 @@ def check_same_test(run: Run, fingerprint: str) -> None:
     before = run.info().test_data
     if run.other_data is not None and before not in (None, fingerprint):
         raise UserError(
-            f"'{run.results}' has results of other test data (fingerprint {before}, now {fingerprint}); "
+            f"'{run.results}' has results of other test data (fingerprint {before}, now "
+            f"{fingerprint}); "
             "restore the data, or delete this folder to evaluate again"
         )
     _refuse_other(run, before, fingerprint, "test data or tokenizer")

@@ -47,7 +47,15 @@ _NUMBERS = {
     "ratio_bins": ["gamma", "left", "right", "share", "cumulative"],
     "constraints": ["gamma", "loss", "allowed", "violation", "standard_error"],
     "descent": ["gamma", "value"],
-    "exits": ["gamma", "threshold", "accuracy", "full_accuracy", "mean_depth", "flops", "full_flops"],
+    "exits": [
+        "gamma",
+        "threshold",
+        "accuracy",
+        "full_accuracy",
+        "mean_depth",
+        "flops",
+        "full_flops",
+    ],
 }
 
 
@@ -56,7 +64,9 @@ _COUNTS = ("step", "epoch", "layer", "seed", "n", "point", "chosen")
 
 
 def read_table(folder: Path, name: str) -> pd.DataFrame:
-    """A table of a run folder; empty if its file does not exist, a DamagedFileError if it is not as it was written."""
+    """A table of a run folder; empty if its file does not exist, a DamagedFileError if it is not as
+    it was written.
+    """
     if name not in TABLES:
         hint = did_you_mean(name, TABLES) or ";"
         raise UserError(f"no table '{name}'{hint} a run has {', '.join(TABLES)}")
@@ -67,7 +77,9 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
 
 
 def check(folder: Path, name: str) -> None:
-    """Refuse a table that is not as it was written; without a digest of it, one that cannot be read."""
+    """Refuse a table that is not as it was written; without a digest of it, one that cannot be
+    read.
+    """
     if file_of(name) in checksums.recorded(folder):
         with suppress(FileNotFoundError):
             checksums.check_file(folder, file_of(name))
@@ -85,12 +97,16 @@ def _parsed(name: str, content: bytes) -> pd.DataFrame:
     # Only history.csv grows while it is read; the other files are replaced as a whole.
     whole = content[: content.rfind(b"\n") + 1] or content if is_history else content
     counts = [column for column in columns if column in _COUNTS]
-    return _as_numbers(csv_table(whole, columns, _NUMBERS[name], counts, may_be_empty=is_history), name)
+    return _as_numbers(
+        csv_table(whole, columns, _NUMBERS[name], counts, may_be_empty=is_history), name
+    )
 
 
 def write_table(folder: Path, name: str, rows: pd.DataFrame) -> None:
     """Write a table, replacing its file."""
-    checksums.write_checked(folder, file_of(name), rows[TABLES[name]].to_csv(index=False, na_rep="nan").encode())
+    checksums.write_checked(
+        folder, file_of(name), rows[TABLES[name]].to_csv(index=False, na_rep="nan").encode()
+    )
 
 
 def merge_table(folder: Path, name: str, rows: pd.DataFrame, keys: list[str]) -> None:
@@ -104,12 +120,18 @@ def _merged(old: pd.DataFrame, rows: pd.DataFrame, keys: list[str]) -> pd.DataFr
     """The old rows whose keys are not among the new ones, followed by the new rows."""
     import pandas as pd
 
-    kept = old[~pd.MultiIndex.from_frame(old[keys]).isin(pd.MultiIndex.from_frame(rows[keys].drop_duplicates()))]
+    kept = old[
+        ~pd.MultiIndex.from_frame(old[keys]).isin(
+            pd.MultiIndex.from_frame(rows[keys].drop_duplicates())
+        )
+    ]
     return rows if kept.empty else pd.concat([kept, rows], ignore_index=True)
 
 
 def _as_numbers(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The table with typed columns; without rows they would have type object, and so would every table they join."""
+    """The table with typed columns; without rows they would have type object, and so would every
+    table they join.
+    """
     untyped = [column for column in _NUMBERS[name] if table[column].dtype != float]
     return table.astype(dict.fromkeys(untyped, float)) if untyped else table
 

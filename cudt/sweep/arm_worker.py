@@ -36,7 +36,9 @@ def main(job: WorkerJob) -> int:
     storage = open_patiently(job.storage)
     sweep = stored.load(storage, job.study)
     studies = stored.open_studies(sweep, storage)
-    sources = stored.sources_of(studies, job.out, job.device, job.data_root, job.cell_function, job.trackers)
+    sources = stored.sources_of(
+        studies, job.out, job.device, job.data_root, job.cell_function, job.trackers
+    )
     return work(
         lambda: in_turn(sources),
         is_closed=lambda: stored.is_closed(studies),

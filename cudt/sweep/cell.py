@@ -1,4 +1,6 @@
-"""One cell of a sweep: train a run to its end and score it, on training and validation data only."""
+"""One cell of a sweep: train a run to its end and score it, on training and validation data
+only.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class ProgressDisplay:
         if time.monotonic() - self._last > _REPORT_INTERVAL:
             self._last = time.monotonic()
             losses = view.train_losses or dict(enumerate(view.validation_losses or [], 1))
-            self._report(CellProgress(view.step, view.steps, losses[max(losses)] if losses else None))
+            self._report(
+                CellProgress(view.step, view.steps, losses[max(losses)] if losses else None)
+            )
 
     def epoch_ended(self, view: TrainingView, metric: str) -> None:
         self.update(view)
@@ -50,7 +54,8 @@ def run_cell(job: CellJob, report: Report) -> CellResult:
     """Train and score a cell. An interrupted run is resumed; a finished run is only scored."""
     recipe = recipes.parse_resolved(job.recipe)
     run = run_for(recipe, job.out)
-    # A worker of a killed sweep may still be saving this run, and two cells may be the same run: hence `wait`.
+    # A worker of a killed sweep may still be saving this run, and two cells may be the same run:
+    # hence `wait`.
     launch.train(
         recipe,
         job.out,
@@ -78,14 +83,17 @@ def run_cell(job: CellJob, report: Report) -> CellResult:
 def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
     """A run's score on validation data, with its own weights (`training.select`).
 
-    `loss` is f_L at γ_train, `metric` the metric at γ_train, and `grid` the mean metric over the levels `gammas`.
+    `loss` is f_L at γ_train, `metric` the metric at γ_train, and `grid` the mean metric over the
+    levels `gammas`.
     """
     info = run.finished_info()
     if measure == "loss":
         return info.best.validation_loss
     if measure == "metric":
         layers = run.read_table("layers")
-        return float(layers[layers["split"] == "validation"].sort_values("layer")["metric"].iloc[-1])
+        return float(
+            layers[layers["split"] == "validation"].sort_values("layer")["metric"].iloc[-1]
+        )
     table = run.read_table("validation")
     wanted = table[(table["metric"] == info.metric.name) & table["gamma"].isin(gammas or [])]
     return float(wanted["value"].mean())

@@ -1,4 +1,6 @@
-"""Checks of a search file that the schema cannot express and that need no recipe (those are in checks_recipe.py)."""
+"""Checks of a search file that the schema cannot express and that need no recipe (those are in
+checks_recipe.py).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def without_recipe(search: Search) -> Iterator[Mistake]:
 
 def _name(arm: str) -> Iterator[Mistake]:
     if not re.fullmatch(r"\w[\w.-]*", arm) or name_problem(arm):
-        message = "invalid arm name: use at most 100 letters, digits, '_', '-' and '.', it names a file"
+        message = (
+            "invalid arm name: use at most 100 letters, digits, '_', '-' and '.', it names a file"
+        )
         yield _mistake("arms", arm, message=message)
     if arm == "recipe":
         yield _mistake("arms", arm, message="invalid arm name: reserved for the sweep's own files")
@@ -37,11 +41,15 @@ def _name(arm: str) -> Iterator[Mistake]:
 def _score(search: Search) -> Iterator[Mistake]:
     score = search.score
     if score.gammas is not None and score.measure != "grid":
-        yield _mistake("score", "gammas", message=f"only allowed with measure: grid, not with {score.measure}")
+        yield _mistake(
+            "score", "gammas", message=f"only allowed with measure: grid, not with {score.measure}"
+        )
     if score.measure == "grid" and score.gammas is None:
         for name, arm in search.arms.items():
             section = arm.fixed.get("evaluation")
-            if "evaluation.gammas" in arm.fixed or (isinstance(section, dict) and "gammas" in section):
+            if "evaluation.gammas" in arm.fixed or (
+                isinstance(section, dict) and "gammas" in section
+            ):
                 message = "the arms would be scored on different grids; set score.gammas, which applies to all arms"
                 yield _mistake("arms", name, "fixed", "evaluation.gammas", message=message)
 
@@ -52,14 +60,20 @@ def _settings(search: Search) -> Iterator[Mistake]:
         if key in search.fixed:
             yield _mistake("settings", key, message="also set in fixed; remove one of them")
     if (count := math.prod(len(choices) for choices in search.settings.values())) > _MAX_CELLS:
-        yield _mistake("settings", message=f"{count:,} combinations; at most {_MAX_CELLS:,} are allowed")
+        yield _mistake(
+            "settings", message=f"{count:,} combinations; at most {_MAX_CELLS:,} are allowed"
+        )
 
 
 def _arm(name: str, arm: Arm, search: Search) -> Iterator[Mistake]:
     path = ("arms", name)
     for key, searched in arm.search.items():
         yield from _searched((*path, "search", key), arm, searched)
-        others = {"settings": search.settings, "fixed": search.fixed, f"arms.{name}.fixed": arm.fixed}
+        others = {
+            "settings": search.settings,
+            "fixed": search.fixed,
+            f"arms.{name}.fixed": arm.fixed,
+        }
         for other in (other for other, keys in others.items() if key in keys):
             yield _mistake(*path, "search", key, message=f"also set in {other}; remove one of them")
     for key in arm.fixed:
@@ -80,7 +94,10 @@ def _searched(path: tuple[str, ...], arm: Arm, searched: Range | list[Scalar]) -
         return
     yield from (_mistake(*path, message=message) for message in searched.mistakes())
     if arm.sampler == "grid" and searched.is_continuous:
-        yield _mistake(*path, message="a grid cannot have a continuous range; list the values, or give it a step")
+        yield _mistake(
+            *path,
+            message="a grid cannot have a continuous range; list the values, or give it a step",
+        )
 
 
 def _sampler(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:
@@ -89,13 +106,17 @@ def _sampler(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:
         message = "sampler seeds varies only the seed; to search more, use sampler grid with seed: [0, 1, 2]"
         yield _mistake(*path, "search", message=message)
     if arm.sampler != "seeds" and not arm.search:
-        yield _mistake(*path, "search", message=f"missing; sampler {arm.sampler} needs settings to search")
+        yield _mistake(
+            *path, "search", message=f"missing; sampler {arm.sampler} needs settings to search"
+        )
     if arm.sampler != "grid" and arm.budget is None:
         yield _mistake(*path, "budget", message="missing; set the number of runs")
 
 
 def _pruner(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:
-    """Whether the arm's runs can be compared after the same number of epochs, and any of them ended."""
+    """Whether the arm's runs can be compared after the same number of epochs, and any of them
+    ended.
+    """
     if arm.pruner is None:
         return
     if "training.epochs" in arm.search:
@@ -119,7 +140,9 @@ def _size(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:
         yield _mistake(*path, "search", message=message)
     elif arm.sampler == "grid" and arm.budget not in (None, count):
         yield Mistake(
-            (*path, "budget"), arm.budget, f"expected {count}, the number of combinations of the grid, or no budget"
+            (*path, "budget"),
+            arm.budget,
+            f"expected {count}, the number of combinations of the grid, or no budget",
         )
 
 
@@ -141,7 +164,11 @@ def _budgets(search: Search) -> Iterator[Mistake]:
             "make them equal, or give the reason in unequal_budgets"
         )
         yield _mistake("arms", message=message)
-    if search.unequal_budgets is not None and len(known) == len(found) and len(set(known.values())) == 1:
+    if (
+        search.unequal_budgets is not None
+        and len(known) == len(found)
+        and len(set(known.values())) == 1
+    ):
         yield _mistake("unequal_budgets", message="the budgets are equal; remove this key")
 
 

@@ -1,4 +1,6 @@
-"""Checks of a search file against its recipe: every value that the search can draw must be valid there."""
+"""Checks of a search file against its recipe: every value that the search can draw must be valid
+there.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,23 @@ class _Tried:
         return ("arms", self.name)
 
     def refused(self, changes: dict[str, Any]) -> list[Mistake]:
-        """The errors of a cell's recipe, except those that follow from the keys that are left out."""
+        """The errors of a cell's recipe, except those that follow from the keys that are left
+        out.
+        """
         found = _refused(self.base, {**self.centre, **changes})
-        return [mistake for mistake in found if not any(_contains(mistake.key, key) for key in self.left_out)]
+        return [
+            mistake
+            for mistake in found
+            if not any(_contains(mistake.key, key) for key in self.left_out)
+        ]
 
 
 def with_recipe(search: Search, name: str, values: dict[str, Any]) -> Iterator[Mistake]:
-    """The errors of a search's recipes: each end of a range and each choice is tried with the first of the others.
+    """The errors of a search's recipes: each end of a range and each choice is tried with the first
+    of the others.
 
-    Settings can depend on each other, so fixed and searched settings are checked together; and the recipe with both,
-    because it may be incomplete without them.
+    Settings can depend on each other, so fixed and searched settings are checked together; and the
+    recipe with both, because it may be incomplete without them.
     """
     base, clashes = _with(values, search.fixed)
     yield from (_at(("fixed",), clash) for clash in clashes)
@@ -55,8 +64,14 @@ def with_recipe(search: Search, name: str, values: dict[str, Any]) -> Iterator[M
     arms = list(_to_be_tried(search, base, first))
     seen: set[Fingerprint] = set()
     in_all = set.intersection(*(set(one.refused({})) for one in arms))
-    for path, tried in ((f"recipe {name}", (values, {})), ("fixed", (base, {})), ("settings", (base, first))):
-        yield from _new(seen, (path,), [mistake for mistake in _refused(*tried) if mistake in in_all])
+    for path, tried in (
+        (f"recipe {name}", (values, {})),
+        ("fixed", (base, {})),
+        ("settings", (base, first)),
+    ):
+        yield from _new(
+            seen, (path,), [mistake for mistake in _refused(*tried) if mistake in in_all]
+        )
     for one in arms:
         one.seen |= seen
         yield from _tried_alone(one, name)
@@ -70,7 +85,9 @@ def _contains(outer: str, inner: str) -> bool:
     return inner == outer or inner.startswith(f"{outer}.")
 
 
-def _to_be_tried(search: Search, base: dict[str, Any], first: dict[str, Scalar]) -> Iterator[_Tried]:
+def _to_be_tried(
+    search: Search, base: dict[str, Any], first: dict[str, Scalar]
+) -> Iterator[_Tried]:
     for name, arm in search.arms.items():
         left_out = [key for key, searched in arm.search.items() if not _probes(searched)]
         searched = {key: found[0] for key, one in arm.search.items() if (found := _probes(one))}
@@ -91,7 +108,11 @@ def _tried_alone(one: _Tried, name: str) -> Iterator[Mistake]:
         for value in values[1:]:
             yield from _new(one.seen, one.path, one.refused({key: value}), one.arm)
         if _says_nothing(one, key, values, name):
-            yield Mistake(one.path, NO_VALUE, f"{key} does not affect training: every value would be the same run")
+            yield Mistake(
+                one.path,
+                NO_VALUE,
+                f"{key} does not affect training: every value would be the same run",
+            )
 
 
 def _tried_settings(arms: list[_Tried], search: Search, name: str) -> Iterator[Mistake]:
@@ -102,7 +123,11 @@ def _tried_settings(arms: list[_Tried], search: Search, name: str) -> Iterator[M
             for value in values[1:]:
                 yield from _new(seen, ("settings",), one.refused({key: value}))
         if _says_nothing(arms[0], key, values, name):
-            yield Mistake(("settings",), NO_VALUE, f"{key} does not affect training: every value would be the same run")
+            yield Mistake(
+                ("settings",),
+                NO_VALUE,
+                f"{key} does not affect training: every value would be the same run",
+            )
     for one in arms:
         one.seen |= seen
 
@@ -116,13 +141,21 @@ def _ignored_by_objective(one: _Tried, search: Search) -> Iterator[Mistake]:
     objectives = one.arm.search.get("objective", search.settings.get("objective", [own]))
     if isinstance(objectives, Range):
         return
-    known = [name for name in objectives if isinstance(name, str) and not registry.problem("objective", name)]
+    known = [
+        name
+        for name in objectives
+        if isinstance(name, str) and not registry.problem("objective", name)
+    ]
     free = sorted(name for name in known if not objective_class(name).is_constrained)
     if "objective" in one.arm.search and len(free) < len(known):
         return
     if free:
-        for key in (key for key in one.arm.search if key.startswith("descent.") and key != "descent.form"):
-            message = f"ignored by objective {' and '.join(free)}, so its runs would all be the same"
+        for key in (
+            key for key in one.arm.search if key.startswith("descent.") and key != "descent.form"
+        ):
+            message = (
+                f"ignored by objective {' and '.join(free)}, so its runs would all be the same"
+            )
             yield Mistake((*one.path, "search", key), NO_VALUE, message)
 
 
@@ -140,7 +173,9 @@ def _never_prunes(one: _Tried) -> Iterator[Mistake]:
 def _new(
     seen: set[Fingerprint], path: tuple[str, ...], found: list[Mistake], arm: Arm | None = None
 ) -> Iterator[Mistake]:
-    """The mistakes that were not reported before, at the part of the search file that leads to them."""
+    """The mistakes that were not reported before, at the part of the search file that leads to
+    them.
+    """
     for mistake in found:
         if (fingerprint := _fingerprint(mistake)) not in seen:
             seen.add(fingerprint)

@@ -1,4 +1,6 @@
-"""What an SQLite file and a server need when many processes use them, and what their errors mean."""
+"""What an SQLite file and a server need when many processes use them, and what their errors
+mean.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,14 @@ def prepare(engine: Any) -> None:
 
 
 def is_away(error: Exception) -> bool:
-    """Whether an error says that the server, or the lock of an SQLite file, may be available later."""
+    """Whether an error says that the server, or the lock of an SQLite file, may be available
+    later.
+    """
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     if isinstance(cause, DBAPIError) and "sqlite3" in type(cause.orig).__module__:
         return "locked" in str(cause.orig)
-    # Optuna tries a failed query in another way first, in the transaction that has lost its connection.
+    # Optuna tries a failed query in another way first, in the transaction that has lost its
+    # connection.
     is_lost = isinstance(cause, OperationalError | InterfaceError | PendingRollbackError)
     return is_lost or getattr(cause, "connection_invalidated", False)
 
@@ -44,8 +49,8 @@ def first_line(error: BaseException) -> str:
 def _count_in_utc(engine: Any) -> None:
     """Let every session of a server have UTC.
 
-    Heartbeats are stored without a time zone: those of sessions in two time zones, or before and after the change to
-    summer time, could not be compared.
+    Heartbeats are stored without a time zone: those of sessions in two time zones, or before and
+    after the change to summer time, could not be compared.
     """
 
     @event.listens_for(engine, "connect")
@@ -61,7 +66,8 @@ def _count_in_utc(engine: Any) -> None:
 def _lock_at_begin(engine: Any) -> None:
     """Let every transaction of an SQLite file begin with the write lock.
 
-    Optuna reads a trial's state and then sets it; SQLite has no row locks, and two workers could start one trial.
+    Optuna reads a trial's state and then sets it; SQLite has no row locks, and two workers could
+    start one trial.
     """
 
     @event.listens_for(engine, "connect")

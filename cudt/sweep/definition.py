@@ -50,7 +50,9 @@ class Sweep:
 
     @cached_property
     def settings(self) -> list[Parameters]:
-        """The combinations of compared settings, in the file's order; one empty setting if nothing is compared."""
+        """The combinations of compared settings, in the file's order; one empty setting if nothing
+        is compared.
+        """
         return combinations(self.search.settings)
 
     def arm(self, name: str) -> Arm:
@@ -62,18 +64,26 @@ class Sweep:
         return NamedRecipe(self.recipe_name, recipes.validate(values, f"{self.name}, arm {arm}"))
 
     def describe(self, setting: Parameters, arm: str, parameters: Parameters) -> str:
-        """One cell in a line, with keys as short as possible: `layers=3, constrained: alpha=0.1, seed=2`."""
+        """One cell in a line, with keys as short as possible: `layers=3, constrained: alpha=0.1,
+        seed=2`.
+        """
         own = self.spelled(parameters)
-        return ", ".join(part for part in (self.spelled(setting), arm) if part) + (f": {own}" if own else "")
+        return ", ".join(part for part in (self.spelled(setting), arm) if part) + (
+            f": {own}" if own else ""
+        )
 
     def spelled(self, parameters: Parameters) -> str:
-        return ", ".join(f"{self.short(key)}={_short_value(value)}" for key, value in parameters.items())
+        return ", ".join(
+            f"{self.short(key)}={_short_value(value)}" for key, value in parameters.items()
+        )
 
     def short(self, key: str) -> str:
         """The shortest end of a key that is unique in the recipe."""
         parts = key.split(".")
         ends = (".".join(parts[-count:]) for count in range(1, len(parts)))
-        return next((end for end in ends if sum(_ends_in(other, end) for other in self._keys) <= 1), key)
+        return next(
+            (end for end in ends if sum(_ends_in(other, end) for other in self._keys) <= 1), key
+        )
 
     @cached_property
     def _keys(self) -> list[str]:
@@ -92,13 +102,18 @@ class Sweep:
             first = self.recipe(self.settings[0], arm, {}).settings.seed
             return [{"seed": first + number} for number in range(chosen.budget or 0)]
         if chosen.sampler == "grid":
-            return combinations({key: values_of(searched) for key, searched in chosen.search.items()})
+            return combinations(
+                {key: values_of(searched) for key, searched in chosen.search.items()}
+            )
         return None
 
     def first_parameters(self, arm: str) -> Parameters:
         """The first choice or lowest value of each setting that an arm searches."""
         searched = self.arm(arm).search
-        return {key: one.ends()[0] if isinstance(one, Range) else one[0] for key, one in searched.items()}
+        return {
+            key: one.ends()[0] if isinstance(one, Range) else one[0]
+            for key, one in searched.items()
+        }
 
     def budget(self, arm: str) -> int:
         """Runs of an arm in each setting."""
@@ -114,10 +129,14 @@ class Sweep:
         return self.first_recipe.settings.evaluation.grid
 
     def identity(self) -> str:
-        """Eight hex digits over recipe and search, without budgets: a larger budget continues the same sweep."""
+        """Eight hex digits over recipe and search, without budgets: a larger budget continues the
+        same sweep.
+        """
         # Of the evaluation, only the levels of the score matter; they are added below.
         shaping = recipes.shaping_values(self.values)
-        search = self.search.model_dump(exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"})
+        search = self.search.model_dump(
+            exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"}
+        )
         for arm in search["arms"].values():
             del arm["budget"]
         search["score"]["gammas"] = self.gammas
@@ -128,7 +147,9 @@ class Sweep:
         return out / "sweeps" / self.recipe_name / f"{self.name}-{self.identity()}"
 
     def text(self) -> str:
-        """The search file of this sweep; its recipe is base.yaml (`base_text`) in the same folder."""
+        """The search file of this sweep; its recipe is base.yaml (`base_text`) in the same
+        folder.
+        """
         search = self.search.model_dump(mode="json", exclude_unset=True, exclude={"name", "recipe"})
         return strict_yaml.dump({"name": self.name, "recipe": BASE_FILE, **search})
 
@@ -157,7 +178,9 @@ def _ends_in(key: str, end: str) -> bool:
 
 def _dotted(values: dict[str, Any], before: str = "") -> Iterator[str]:
     for key, value in values.items():
-        yield from _dotted(value, f"{before}{key}.") if isinstance(value, dict) else [f"{before}{key}"]
+        yield from (
+            _dotted(value, f"{before}{key}.") if isinstance(value, dict) else [f"{before}{key}"]
+        )
 
 
 def changed(values: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
@@ -186,7 +209,9 @@ def locate(name_or_file: str) -> Path:
 
 
 def load(name_or_file: str, recipe: str | None = None) -> Sweep:
-    """A valid sweep, or an error that lists every mistake. `recipe` overrides the recipe that the file names."""
+    """A valid sweep, or an error that lists every mistake. `recipe` overrides the recipe that the
+    file names.
+    """
     path = locate(name_or_file)
     values = recipes.read(path, locate)
     source = f"search {path.stem}"
@@ -213,11 +238,23 @@ def from_texts(search_text: str, base_text: str) -> Sweep:
 def _read_recipe(
     asked: str | None, named: str | None, search_file: Path
 ) -> tuple[str, dict[str, Any] | None, list[Mistake]]:
-    """The recipe's name and values, or why the recipe of `--recipe` or of the search file cannot be read."""
+    """The recipe's name and values, or why the recipe of `--recipe` or of the search file cannot be
+    read.
+    """
     if not asked and named is None:
-        return "", None, [Mistake(("recipe",), NO_VALUE, "missing; name one in the search file, or with --recipe")]
+        return (
+            "",
+            None,
+            [
+                Mistake(
+                    ("recipe",), NO_VALUE, "missing; name one in the search file, or with --recipe"
+                )
+            ],
+        )
     try:
-        name, values = recipes.read_named(recipes.locate(asked) if asked else _locate_recipe(named or "", search_file))
+        name, values = recipes.read_named(
+            recipes.locate(asked) if asked else _locate_recipe(named or "", search_file)
+        )
     except UserError as error:
         return "", None, [Mistake(("--recipe" if asked else "recipe",), NO_VALUE, str(error))]
     return name, values, []

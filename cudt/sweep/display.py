@@ -1,4 +1,6 @@
-"""Show a sweep while it runs: a live view on a terminal, one line per finished cell elsewhere; and its results."""
+"""Show a sweep while it runs: a live view on a terminal, one line per finished cell elsewhere; and
+its results.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ class SweepDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         is_live = console.is_terminal and not console.is_dumb_terminal
-        self._live = Live(console=console, refresh_per_second=4, transient=True, auto_refresh=True) if is_live else None
+        self._live = (
+            Live(console=console, refresh_per_second=4, transient=True, auto_refresh=True)
+            if is_live
+            else None
+        )
         self._running: dict[Cell, CellProgress | None] = {}
         self._warned: set[str] = set()
         self._is_stopping = False
@@ -66,7 +72,10 @@ class SweepDisplay:
         for search in [queue.sweep.search for queue in queues if isinstance(queue, ArmStudy)]:
             if 0 < len(search.pruning_arms) < len(search.arms):
                 only = " and ".join(search.pruning_arms)
-                self.warn(f"only {only} prunes: budgets count runs, so compare the arms by the updates that they spent")
+                self.warn(
+                    f"only {only} prunes: budgets count runs, so compare the arms by the updates "
+                    "that they spent"
+                )
 
     def running(self, cell: Cell, progress: CellProgress | None) -> None:
         """Show a cell among the running ones; `progress` is None until its training has begun."""
@@ -74,7 +83,9 @@ class SweepDisplay:
         self._draw()
 
     def ended(self, cell: Cell) -> None:
-        """Remove a cell from the running ones; `finished`, `failed`, `pruned`, `died` or `interrupted` follows."""
+        """Remove a cell from the running ones; `finished`, `failed`, `pruned`, `died` or
+        `interrupted` follows.
+        """
         self._running.pop(cell, None)
 
     def finished(self, cell: Cell, outcome: str) -> None:
@@ -87,7 +98,9 @@ class SweepDisplay:
         self._end_line(cell, reason)
 
     def died(self, cell: Cell, how: str) -> None:
-        self._line(f"{cell.name}: the worker process ended {how}; another worker resumes it", "yellow")
+        self._line(
+            f"{cell.name}: the worker process ended {how}; another worker resumes it", "yellow"
+        )
 
     def interrupted(self, cell: Cell) -> None:
         self._line(f"{cell.name}: interrupted, can be resumed")
@@ -96,7 +109,9 @@ class SweepDisplay:
         """Shown once; a second signal kills the sweep."""
         if not self._is_stopping:
             self._is_stopping = True
-            self._line(f"stopping: waiting for {n_workers} worker{'s' if n_workers != 1 else ''} to save")
+            self._line(
+                f"stopping: waiting for {n_workers} worker{'s' if n_workers != 1 else ''} to save"
+            )
 
     def warn(self, text: str) -> None:
         """Show a warning about the data, once: all cells use the same data."""
@@ -145,10 +160,17 @@ def best_table(made: Results) -> Table:
     counts = {"runs": "runs", "failed": "failed", "pruned": "pruned", "spent_updates": "updates"}
     shown = {name: heading for name, heading in counts.items() if name in made.best}
     for name in (*names, "score", "feasible", *shown.values(), "time"):
-        table.add_column(name, justify="left" if name in names else "right", no_wrap=name != "setting", overflow="fold")
+        table.add_column(
+            name,
+            justify="left" if name in names else "right",
+            no_wrap=name != "setting",
+            overflow="fold",
+        )
     for row in made.best.to_dict("records"):
         setting = {key: row[key] for key in made.sweep.search.settings}
-        found = (f"{row['score']:.5g}", "yes" if row["feasible"] else "no") if row["runs"] else ("", "")
+        found = (
+            (f"{row['score']:.5g}", "yes" if row["feasible"] else "no") if row["runs"] else ("", "")
+        )
         table.add_row(
             *([made.sweep.spelled(setting)] if has_settings else []),
             row["arm"],
@@ -167,19 +189,35 @@ def ending(made: Results, out: Path) -> str:
         setting = {key: row[key] for key in made.sweep.search.settings}
         searched = {key: row[key] for key in made.arm_keys(row["arm"])}
         is_here = (out / row["run"]).is_dir()
-        where = "" if is_here else " (on another machine, or deleted; `cudt train` with the recipe in best/ trains it)"
-        lines.append(f"best of {made.sweep.describe(setting, row['arm'], searched)}  {out / row['run']}{where}")
+        where = (
+            ""
+            if is_here
+            else " (on another machine, or deleted; `cudt train` with the recipe in best/ trains it)"
+        )
+        lines.append(
+            f"best of {made.sweep.describe(setting, row['arm'], searched)}  "
+            f"{out / row['run']}{where}"
+        )
     if (why := made.sweep.search.unequal_budgets) is not None:
         lines.append(f"the arms have different budgets: {why}")
     if made.n_pruned:
         spent = made.best.groupby("arm", sort=False)["spent_updates"].sum()
         updates = ", ".join(f"{arm} {int(count):,}" for arm, count in spent.items())
-        lines.append(f"{made.n_pruned} runs were ended early (pruned), after fewer updates: the arms spent {updates}")
+        lines.append(
+            f"{made.n_pruned} runs were ended early (pruned), after fewer updates: the arms "
+            f"spent {updates}"
+        )
     if made.left:
         lines.append(f"{made.left} trials are left; run the same command to resume")
     if made.n_failed:
-        lines.append(f"{made.n_failed} failed: see the reasons in trials_wide.csv, retry them with --retry-failed")
-    lines.append(f"chosen on validation data; all {made.n_finished} finished runs: {made.folder / 'trials_wide.csv'}")
+        lines.append(
+            f"{made.n_failed} failed: see the reasons in trials_wide.csv, retry them with "
+            "--retry-failed"
+        )
+    lines.append(
+        f"chosen on validation data; all {made.n_finished} finished runs: "
+        f"{made.folder / 'trials_wide.csv'}"
+    )
     here = [str(out / run) for run in best["run"] if (out / run).is_dir()]
     if 0 < len(here) <= _MAX_SUGGESTED:
         lines.append("next: " + shlex.join(["cudt", "eval-ood", *here]))

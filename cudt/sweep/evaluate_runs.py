@@ -1,7 +1,9 @@
-"""Evaluate runs by several worker processes (`cudt eval-ood --workers`), as trials in a temporary storage.
+"""Evaluate runs by several worker processes (`cudt eval-ood --workers`), as trials in a temporary
+storage.
 
-A run is a trial. With more workers than runs, the noise levels of a run are divided into shares: each is measured by a
-trial, and a last trial writes the tables, which are those of a single process to the last bit.
+A run is a trial. With more workers than runs, the noise levels of a run are divided into shares:
+each is measured by a trial, and a last trial writes the tables, which are those of a single process
+to the last bit.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def evaluate_runs(
     """Evaluate runs and write their tables; returns why some failed. `check` the runs first."""
     n_shares = _n_shares(runs, n_workers)
     with ExitStack() as stack:
-        measured = [stack.enter_context(_measured_folder(run)) if n_shares > 1 else None for run in runs]
+        measured = [
+            stack.enter_context(_measured_folder(run)) if n_shares > 1 else None for run in runs
+        ]
         storage = stack.enter_context(_storage_folder())
         temporary = _folder_of_logs(storage)
         names = (RunName(run.path, run.other_weights, run.other_data) for run in runs)
@@ -85,9 +89,15 @@ def evaluate_runs(
         except MachineFaultError:
             delete(temporary)
             raise
-        found = {run.path: _problem(source.queue) for run, source in zip(runs, sources, strict=True)}
+        found = {
+            run.path: _problem(source.queue) for run, source in zip(runs, sources, strict=True)
+        }
         # The logs may say more.
-        failed = {path: f"{problem}; logs are in {crew.logs}" for path, problem in found.items() if problem}
+        failed = {
+            path: f"{problem}; logs are in {crew.logs}"
+            for path, problem in found.items()
+            if problem
+        }
         if stopped_by or not failed:
             delete(temporary)
     if stopped_by:
@@ -110,7 +120,8 @@ def _folder_of_logs(storage: Path) -> Path:
 
 @contextmanager
 def _measured_folder(run: Run) -> Iterator[Path]:
-    """Hold the lock of a run and make an empty folder for what is measured of it, which is deleted at the end.
+    """Hold the lock of a run and make an empty folder for what is measured of it, which is deleted
+    at the end.
 
     It is in the run folder: the system's folder for temporary files is in memory on many machines.
     """
@@ -119,7 +130,9 @@ def _measured_folder(run: Run) -> Iterator[Path]:
 
 
 def _n_shares(runs: Sequence[Run], n_workers: int) -> int:
-    """The number of shares of a run; those with other weights are not divided, because σ_x is measured first."""
+    """The number of shares of a run; those with other weights are not divided, because σ_x is
+    measured first.
+    """
     return 1 if any(run.other_weights for run in runs) else -(-n_workers // len(runs))
 
 
@@ -155,7 +168,9 @@ class ShareQueue(TrialQueue):
 
     def describe(self, trial: Trial) -> str:
         """A trial in one line."""
-        share = "" if trial.cell == _TABLES else f", share {int(trial.cell) + 1} of {self._n_shares}"
+        share = (
+            "" if trial.cell == _TABLES else f", share {int(trial.cell) + 1} of {self._n_shares}"
+        )
         return f"{self._path}{share}"
 
     def outcome(self, trial: Trial) -> str:
@@ -194,8 +209,12 @@ class ShareSource:
                 )
         elif self.measured is not None:
             parts = evaluate.parts_of(run, asked.grid)
-            first, after = (len(parts) * (int(trial.cell) + more) // self.n_shares for more in (0, 1))
-            evaluate.measure_parts(run, parts[first:after], asked.device, asked.data_root, track, self.measured)
+            first, after = (
+                len(parts) * (int(trial.cell) + more) // self.n_shares for more in (0, 1)
+            )
+            evaluate.measure_parts(
+                run, parts[first:after], asked.device, asked.data_root, track, self.measured
+            )
         return CellResult(0.0, {})
 
     def facts(self, trial: Trial) -> dict[str, Any]:
@@ -215,7 +234,13 @@ def tracking(report: Report) -> Track:
 
 def _sources(job: EvaluationJob, storage: BaseStorage) -> list[ShareSource]:
     return [
-        ShareSource(ShareQueue(storage, number, name.path, job.n_shares), name, measured, job.n_shares, job.request)
+        ShareSource(
+            ShareQueue(storage, number, name.path, job.n_shares),
+            name,
+            measured,
+            job.n_shares,
+            job.request,
+        )
         for number, (name, measured) in enumerate(job.runs)
     ]
 

@@ -1,4 +1,6 @@
-"""Who holds a trial: the process that runs it, so that everybody can tell whether it is still alive."""
+"""Who holds a trial: the process that runs it, so that everybody can tell whether it is still
+alive.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-#: Host, machine, process and start of a worker; process and start of its parent; a token that is new for every trial.
+#: Host, machine, process and start of a worker; process and start of its parent; a token that is
+#: new for every trial.
 Holder = dict[str, Any]
 
 
 @functools.cache
 def machine() -> str:
-    """What two processes have in common that can see each other: host, boot, and the container's process ids."""
+    """What two processes have in common that can see each other: host, boot, and the container's
+    process ids.
+    """
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -26,7 +31,9 @@ def machine() -> str:
 
 
 def _start_of(process: int) -> int:
-    """When a process started, in ticks since the boot; 0 if it has ended, or where the system does not say it."""
+    """When a process started, in ticks since the boot; 0 if it has ended, or where the system does
+    not say it.
+    """
     with suppress(OSError):
         # After the name, which may have spaces: the state, and 19 values later the start.
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -72,7 +79,8 @@ def is_mine(holder: Holder, process: int) -> bool:
 def is_dead(holder: Holder) -> bool:
     """Whether a holder's process is known to be gone; of other machines that is not known.
 
-    While the process that started it lives, that one gives its trial back, because it knows how the worker died.
+    While the process that started it lives, that one gives its trial back, because it knows how the
+    worker died.
     """
     if holder.get("machine") != machine():
         return False

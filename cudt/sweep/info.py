@@ -41,7 +41,8 @@ class SweepInfo(BaseModel):
     direction: Literal["maximize", "minimize"]
     arms: dict[str, ArmInfo]
     settings: list[str]
-    """The recipe keys that are compared: every arm has its whole budget at each combination of their values."""
+    """The recipe keys that are compared: every arm has its whole budget at each combination of
+    their values."""
     unequal_budgets: str | None = None
     """Why the arms have different budgets."""
     keys: list[str]
@@ -73,4 +74,6 @@ def read_info(folder: Path) -> SweepInfo:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
-        raise checksums.damage(folder, FILE, f"{key}: {first['msg']}" if key else first["msg"]) from None
+        raise checksums.damage(
+            folder, FILE, f"{key}: {first['msg']}" if key else first["msg"]
+        ) from None

@@ -1,14 +1,14 @@
 """Leases: of all workers that share a storage, one at a time uses a run.
 
-Two cells may be the same run, and file locks do not hold between all machines that share a folder. So whoever uses a
-run writes it into the trial that it works on, as attribute `lease`. No two unfinished trials may have the same one
-(shared.py), so others wait. A lease ends with its trial, or when the trial is given back. The trial has the heartbeat:
-a lost worker loses its lease with it, and a worker that cannot renew its heartbeat stops before others may take over
-(worker.py).
+Two cells may be the same run, and file locks do not hold between all machines that share a folder.
+So whoever uses a run writes it into the trial that it works on, as attribute `lease`. No two
+unfinished trials may have the same one (shared.py), so others wait. A lease ends with its trial, or
+when the trial is given back. The trial has the heartbeat: a lost worker loses its lease with it,
+and a worker that cannot renew its heartbeat stops before others may take over (worker.py).
 
-A lease names the run and its home: a random id in the file `.cudt-home` of the folder that holds the runs. Machines
-with folders of their own train copies of a run, which nobody needs to wait for; a shared folder is the same home
-everywhere.
+A lease names the run and its home: a random id in the file `.cudt-home` of the folder that holds
+the runs. Machines with folders of their own train copies of a run, which nobody needs to wait for;
+a shared folder is the same home everywhere.
 """
 
 from __future__ import annotations
@@ -50,9 +50,13 @@ class Lease:
         self.take(f"{home_of(out)}/{run.path.relative_to(out).as_posix()}")
 
     def take(self, key: str) -> None:
-        """Wait until no other worker has the lease of `key`, and keep it; LostTrialError if another has the trial."""
+        """Wait until no other worker has the lease of `key`, and keep it; LostTrialError if another
+        has the trial.
+        """
         # Nobody shares the memory of a process.
-        while isinstance(self.storage, SharedStorage) and not self.storage.reserve(self.trial_id, LEASE, key):
+        while isinstance(self.storage, SharedStorage) and not self.storage.reserve(
+            self.trial_id, LEASE, key
+        ):
             time.sleep(_INTERVAL * random.uniform(0.5, 1.5))
 
 

@@ -53,7 +53,9 @@ class Observer:
 
     def _show(self, queue: TrialQueue, earlier: Trial | None, trial: Trial) -> None:
         title = f"{queue.title}, " if queue.title else ""
-        cell = Cell((queue.name, trial.cell), title + queue.describe(trial), host_of(trial.holder or {}))
+        cell = Cell(
+            (queue.name, trial.cell), title + queue.describe(trial), host_of(trial.holder or {})
+        )
         for text in trial.warnings:
             self._display.warn(text)
         if earlier is not None and trial.facts.get("deaths", 0) > earlier.facts.get("deaths", 0):

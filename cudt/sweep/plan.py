@@ -65,18 +65,26 @@ def cells(sweep: Sweep, options: SweepOptions) -> list[PlannedCell]:
     """The name and state of every cell."""
     known = {study.name: study.known() for study in known_studies(sweep, options)}
     studies = open_studies(sweep, None)
-    return [cell for study in studies for cell in _of_study(study, known.get(study.name, []), options.out)]
+    return [
+        cell
+        for study in studies
+        for cell in _of_study(study, known.get(study.name, []), options.out)
+    ]
 
 
 def known_studies(sweep: Sweep, options: SweepOptions) -> list[ArmStudy]:
-    """The studies that are stored, with their trials read; creates neither studies nor a storage."""
+    """The studies that are stored, with their trials read; creates neither studies nor a
+    storage.
+    """
     url = options.storage or own_storage(sweep.folder(options.out))
     if not has_studies(url):
         return []
     storage = open_storage(url)
     stored = set(optuna.get_all_study_names(storage))
     pairs = [(setting, arm) for setting in sweep.settings for arm in sweep.search.arms]
-    studies = [ArmStudy(sweep, *pair, storage) for pair in pairs if study_name(sweep, *pair) in stored]
+    studies = [
+        ArmStudy(sweep, *pair, storage) for pair in pairs if study_name(sweep, *pair) in stored
+    ]
     for study in studies:
         study.refresh()
     return studies
@@ -86,9 +94,13 @@ def _of_study(fresh: ArmStudy, known: list[Trial], out: Path) -> Iterator[Planne
     sweep, setting, arm = fresh.sweep, fresh.setting, fresh.arm
     is_tpe = sweep.arm(arm).sampler == "tpe"
     # The other samplers do not depend on results, so their cells can be drawn now.
-    trials = [trial for trial in known if trial.parameters] if is_tpe else list(iter(fresh.next, None))
+    trials = (
+        [trial for trial in known if trial.parameters] if is_tpe else list(iter(fresh.next, None))
+    )
     # By repr, because True == 1 in Python. A finished run may be in the folder of another machine.
-    ended = {repr(sorted(trial.parameters.items())): trial.state for trial in known if trial.has_ended}
+    ended = {
+        repr(sorted(trial.parameters.items())): trial.state for trial in known if trial.has_ended
+    }
     for trial in trials:
         try:
             recipe = sweep.recipe(setting, arm, trial.parameters)

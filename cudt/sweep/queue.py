@@ -1,13 +1,14 @@
 """Trials that any number of workers share: one Optuna study, in which every cell is one trial.
 
-A cell is something to do exactly once: a run to train, an evaluation to make. Its trial is enqueued with the cell's key
-as user attribute `cell`, waits until a worker starts it, and goes back to waiting if that worker cannot finish it.
-Several processes may enqueue the same cell at the same time. Optuna numbers trials in the order of their creation, so
-the trial with the lowest number is the cell; another one does not count.
+A cell is something to do exactly once: a run to train, an evaluation to make. Its trial is enqueued
+with the cell's key as user attribute `cell`, waits until a worker starts it, and goes back to
+waiting if that worker cannot finish it. Several processes may enqueue the same cell at the same
+time. Optuna numbers trials in the order of their creation, so the trial with the lowest number is
+the cell; another one does not count.
 
-User attributes of a trial: `cell`; `holder` (holder.py); `lease` (lease.py); `facts`, for the tables; `progress`,
-`warnings`; `retry_of`, the number of the failed trial that it repeats; `settings`, those drawn for it, which no other
-trial has (study.py).
+User attributes of a trial: `cell`; `holder` (holder.py); `lease` (lease.py); `facts`, for the
+tables; `progress`, `warnings`; `retry_of`, the number of the failed trial that it repeats;
+`settings`, those drawn for it, which no other trial has (study.py).
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from cudt.sweep.holder import Holder, is_mine
 from cudt.sweep.lease import LEASE
 from cudt.sweep.shared import SharedStorage
 
-#: Workers that may die while a cell makes no progress before it fails: the cell itself may be what kills them.
+#: Workers that may die while a cell makes no progress before it fails: the cell itself may be what
+#: kills them.
 MAX_DEATHS = 5
 #: The number or name of a cell in its study.
 Key = int | str
@@ -48,7 +50,9 @@ _STATES = {
 
 
 class NotACellError(Exception):
-    """A trial that does not count: a surplus one, a second one of its cell, or one with settings that exist."""
+    """A trial that does not count: a surplus one, a second one of its cell, or one with settings
+    that exist.
+    """
 
 
 class NothingWaitsError(Exception):
@@ -83,7 +87,9 @@ class Trial:
 class _Study(optuna.Study):
     """A study that starts waiting trials in the order of its queue, and makes none of its own."""
 
-    def __init__(self, name: str, storage: BaseStorage, waiting: Callable[[], Iterable[int]]) -> None:
+    def __init__(
+        self, name: str, storage: BaseStorage, waiting: Callable[[], Iterable[int]]
+    ) -> None:
         super().__init__(name, storage)
         self._waiting = waiting
 
@@ -106,7 +112,9 @@ class TrialQueue(ABC):
         try:
             self.study = _Study(name, storage, self._in_order)
         except KeyError:
-            optuna.create_study(storage=storage, study_name=name, direction=direction, load_if_exists=True)
+            optuna.create_study(
+                storage=storage, study_name=name, direction=direction, load_if_exists=True
+            )
             self.study = _Study(name, storage, self._in_order)
         self._read: list[FrozenTrial] = []
         self._has_read = False
@@ -124,12 +132,16 @@ class TrialQueue(ABC):
         return f"score {trial.score:.5g}"
 
     def draw(self, trial: optuna.Trial) -> None:  # noqa: B027 - most queues have nothing to draw
-        """Choose the parameters of a trial that was started; raise NotACellError if they exist already."""
+        """Choose the parameters of a trial that was started; raise NotACellError if they exist
+        already.
+        """
 
     # ------------------------------------------------------------ reading
 
     def refresh(self) -> None:
-        """Read the trials. Everything but `trials` and `left` goes by the last reading, because reading is slow."""
+        """Read the trials. Everything but `trials` and `left` goes by the last reading, because
+        reading is slow.
+        """
         self._read, self._has_read = self.study.get_trials(deepcopy=False), True
 
     def trials(self) -> list[Trial]:
@@ -155,7 +167,9 @@ class TrialQueue(ABC):
     @property
     def n_left(self) -> int:
         """Cells that have not ended."""
-        return len(list(self.cells())) - sum(trial.state.is_finished() for _, trial in self._wanted())
+        return len(list(self.cells())) - sum(
+            trial.state.is_finished() for _, trial in self._wanted()
+        )
 
     @property
     def n_begun(self) -> int:
@@ -172,19 +186,26 @@ class TrialQueue(ABC):
     def _in_order(self) -> Iterator[int]:
         """The waiting trials in the order in which this process tries to start them.
 
-        The first one first. While others run trials, any of the first few, because all would try the same one; and the
-        more of them, the more often somebody else was faster.
+        The first one first. While others run trials, any of the first few, because all would try
+        the same one; and the more of them, the more often somebody else was faster.
         """
         trials = [trial for _, trial in self._wanted()]
         waiting = [trial._trial_id for trial in trials if trial.state == TrialState.WAITING]
-        holders = [trial.user_attrs.get("holder") for trial in trials if trial.state == TrialState.RUNNING]
-        few = 2 * sum(holder is not None and not is_mine(holder, os.getpid()) for holder in holders) or 1
+        holders = [
+            trial.user_attrs.get("holder") for trial in trials if trial.state == TrialState.RUNNING
+        ]
+        few = (
+            2 * sum(holder is not None and not is_mine(holder, os.getpid()) for holder in holders)
+            or 1
+        )
         while waiting:
             yield waiting.pop(_chance.randrange(min(few, len(waiting))))
             few *= 4
 
     def _wanted(self) -> list[tuple[Key, FrozenTrial]]:
-        """The cells that have a trial, in order of their numbers; others may be left from a larger budget."""
+        """The cells that have a trial, in order of their numbers; others may be left from a larger
+        budget.
+        """
         wanted = {cell for cell, _ in self.cells()}
         found = [(cell, trial) for cell, trial in self._live().items() if cell in wanted]
         return sorted(found, key=lambda pair: pair[1].number)
@@ -202,7 +223,9 @@ class TrialQueue(ABC):
     def _is_abandoned(self, trial: FrozenTrial) -> bool:
         """Whether a trial ended without counting: it has failed without a reason."""
         facts = self._facts(trial)
-        return trial.state == TrialState.FAIL and ("reason" not in facts or bool(facts.get("retried")))
+        return trial.state == TrialState.FAIL and (
+            "reason" not in facts or bool(facts.get("retried"))
+        )
 
     def _facts(self, trial: FrozenTrial) -> dict[str, Any]:
         return dict(trial.user_attrs.get("facts") or {})
@@ -235,7 +258,9 @@ class TrialQueue(ABC):
         self.fill()
 
     def fill(self) -> None:
-        """Enqueue every cell that had no trial at the last reading; whoever does it at the same time adds no second."""
+        """Enqueue every cell that had no trial at the last reading; whoever does it at the same
+        time adds no second.
+        """
         while missing := self._missing():
             if isinstance(self.storage, SharedStorage):
                 self.storage.enqueue(self.study._study_id, missing, len(self._read))
@@ -248,7 +273,9 @@ class TrialQueue(ABC):
         live = self._live()
         return [
             optuna.trial.create_trial(
-                state=TrialState.WAITING, system_attrs={"fixed_params": parameters}, user_attrs={"cell": cell}
+                state=TrialState.WAITING,
+                system_attrs={"fixed_params": parameters},
+                user_attrs={"cell": cell},
             )
             for cell, parameters in self.cells()
             if cell not in live
@@ -272,24 +299,31 @@ class TrialQueue(ABC):
         for cell, trial in self._live().items():
             is_surplus = cell not in wanted and trial.state == TrialState.WAITING
             # Started first, which only one process can do: another one may be about to run it.
-            if is_surplus and self.storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING):
+            if is_surplus and self.storage.set_trial_state_values(
+                trial._trial_id, TrialState.RUNNING
+            ):
                 self.abandon(trial._trial_id)
 
     def begin(self, trial: optuna.Trial) -> Trial:
-        """The cell of a trial that this process has just started, with its parameters; NotACellError if it has none.
+        """The cell of a trial that this process has just started, with its parameters;
+        NotACellError if it has none.
 
         The last reading will do if it has the trial: whatever has a lower number was there before.
         """
         if trial.number >= len(self._read):
             self.refresh()
-        cell = next((cell for cell, live in self._live().items() if live.number == trial.number), None)
+        cell = next(
+            (cell for cell, live in self._live().items() if live.number == trial.number), None
+        )
         if cell is None:
             raise NotACellError
         self.draw(trial)
         return self._as_trial(cell, self.storage.get_trial(trial._trial_id))
 
     def next(self) -> Trial | None:
-        """Start the next waiting trial in this process, without a worker; None if none is waiting."""
+        """Start the next waiting trial in this process, without a worker; None if none is
+        waiting.
+        """
         while True:
             self.top_up()
             if not self.has_waiting:
@@ -314,12 +348,16 @@ class TrialQueue(ABC):
             self.storage.set_trial_user_attr(trial.trial_id, "facts", facts)
 
     def give_back(
-        self, trial: Trial, spent: dict[str, Any], died: str = "", failed: dict[str, Any] | None = None
+        self,
+        trial: Trial,
+        spent: dict[str, Any],
+        died: str = "",
+        failed: dict[str, Any] | None = None,
     ) -> bool:
         """Let a running trial wait for another worker; returns whether its holder still had it.
 
-        `died` says how the holder ended. After MAX_DEATHS of them without progress of the run (`stuck`) the trial
-        fails, with the facts `failed`.
+        `died` says how the holder ended. After MAX_DEATHS of them without progress of the run
+        (`stuck`) the trial fails, with the facts `failed`.
         """
         facts, state = {**spent, "died": died} if died else spent, TrialState.WAITING
         if died and spent.get("stuck", spent["deaths"]) >= MAX_DEATHS:

@@ -78,11 +78,15 @@ def write_definition(sweep: Sweep, folder: Path) -> None:
 
 
 def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str) -> Results:
-    """Write every file except the studies themselves; `command` is the one that resumes the sweep."""
+    """Write every file except the studies themselves; `command` is the one that resumes the
+    sweep.
+    """
     trials = wide(sweep, studies)
     left = sum(study.left for study in studies)
     prunes = bool(sweep.search.pruning_arms)
-    best = best_of_arms(trials, sweep.search.score.direction, list(sweep.search.settings), prunes=prunes)
+    best = best_of_arms(
+        trials, sweep.search.score.direction, list(sweep.search.settings), prunes=prunes
+    )
     made = Results(folder, trials, best, sweep, left)
     tables = {"trials_wide.csv": trials, "trials.csv": long(trials), "best.csv": made.best}
     for name, table in tables.items():
@@ -114,17 +118,23 @@ def wide(sweep: Sweep, studies: Sequence[ArmStudy]) -> pd.DataFrame:
                 continue
             state = {"trial": trial.number, "state": trial.state, "score": trial.score}
             facts = {name: trial.facts.get(name) for name in FACTS}
-            settings = {key: _as_cell(value) for key, value in {**study.setting, **trial.parameters}.items()}
+            settings = {
+                key: _as_cell(value) for key, value in {**study.setting, **trial.parameters}.items()
+            }
             rows.append({**names, **state, **settings, **facts})
     # dtype object: otherwise integers become floats in a column with an empty cell.
     table = pd.DataFrame(
-        rows, columns=["setting", "arm", "trial", "state", "score", *varied(sweep), *FACTS], dtype=object
+        rows,
+        columns=["setting", "arm", "trial", "state", "score", *varied(sweep), *FACTS],
+        dtype=object,
     )
     return table.astype({"score": float})
 
 
 def _as_cell(value: Scalar) -> Scalar:
-    """A value as YAML spells it; None would be an empty cell, which means that the arm does not vary the setting."""
+    """A value as YAML spells it; None would be an empty cell, which means that the arm does not
+    vary the setting.
+    """
     return as_word(value) if value is None or isinstance(value, bool) else value
 
 
@@ -140,10 +150,11 @@ def long(trials: pd.DataFrame) -> pd.DataFrame:
 def best_of_arms(
     trials: pd.DataFrame, direction: str, settings: Sequence[str] = (), *, prunes: bool = False
 ) -> pd.DataFrame:
-    """The best finished trial of each arm in each setting (the first one of a tie), and what the arm spent.
+    """The best finished trial of each arm in each setting (the first one of a tie), and what the
+    arm spent.
 
-    The columns `settings` are filled in even if the arm has no finished trial. With `prunes`, a column has the number
-    of runs that were ended early; what they spent counts in any case.
+    The columns `settings` are filled in even if the arm has no finished trial. With `prunes`, a
+    column has the number of runs that were ended early; what they spent counts in any case.
     """
     rows = []
     for (setting, arm), group in trials.groupby(["setting", "arm"], sort=False):
@@ -159,8 +170,14 @@ def best_of_arms(
             "spent_seconds": round(float(group["seconds"].fillna(0).sum()), 1),
         }
         if not finished.empty:
-            ordered = finished.sort_values("score", ascending=direction == "minimize", kind="stable")
-            spent |= {str(name): value for name, value in ordered.iloc[0].items() if name not in ("setting", "arm")}
+            ordered = finished.sort_values(
+                "score", ascending=direction == "minimize", kind="stable"
+            )
+            spent |= {
+                str(name): value
+                for name, value in ordered.iloc[0].items()
+                if name not in ("setting", "arm")
+            }
         rows.append(spent)
     first = ["setting", "arm", "score", "runs", "failed", *(["pruned"] if prunes else [])]
     first += ["spent_updates", "spent_seconds"]
@@ -177,19 +194,29 @@ def _write_best(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> Non
     for index, row in found.iterrows():
         name = file_name("-".join(part for part in (row["setting"], row["arm"]) if part))
         checksums.write_checked(made.folder, f"best/{name}.yaml", texts[index].encode())
-    best = found["score"].idxmin() if sweep.search.score.direction == "minimize" else found["score"].idxmax()
+    best = (
+        found["score"].idxmin()
+        if sweep.search.score.direction == "minimize"
+        else found["score"].idxmax()
+    )
     checksums.write_checked(made.folder, "best.yaml", texts[best].encode())
 
 
 def _best_recipe(sweep: Sweep, studies: Sequence[ArmStudy], row: Any) -> str:
     """The text of a recipe for `cudt train`; training it finds the run that the sweep trained."""
-    study = next(one for one in studies if (setting_name(one.setting), one.arm) == (row["setting"], row["arm"]))
+    study = next(
+        one
+        for one in studies
+        if (setting_name(one.setting), one.arm) == (row["setting"], row["arm"])
+    )
     trial = next(one for one in study.trials() if one.number == row["trial"])
     recipe = sweep.recipe(study.setting, study.arm, trial.parameters)
     score = sweep.search.score
     return (
-        f"# The best of {row['runs']} runs by validation {score.measure} ({score.direction}: {row['score']:.6g})\n"
-        f"# of sweep {sweep.name}, {sweep.describe(study.setting, study.arm, trial.parameters)}\n{recipe.text()}"
+        f"# The best of {row['runs']} runs by validation {score.measure} ({score.direction}: "
+        f"{row['score']:.6g})\n"
+        f"# of sweep {sweep.name}, "
+        f"{sweep.describe(study.setting, study.arm, trial.parameters)}\n{recipe.text()}"
     )
 
 

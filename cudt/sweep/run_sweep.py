@@ -1,4 +1,6 @@
-"""Run a sweep from beginning to end: start workers, watch the trials of all machines, write the tables."""
+"""Run a sweep from beginning to end: start workers, watch the trials of all machines, write the
+tables.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class SweepOptions(RunOptions):
 
 
 def run_sweep(sweep: Sweep, options: SweepOptions, display: SweepDisplay) -> Results:
-    """Run every cell that is not finished yet, together with all who joined, write the tables, and return them."""
+    """Run every cell that is not finished yet, together with all who joined, write the tables, and
+    return them.
+    """
     folder = sweep.folder(options.out)
     check_score(sweep, first_task(sweep, options))
     url = options.storage or own_storage(folder)
@@ -49,7 +53,13 @@ def run_sweep(sweep: Sweep, options: SweepOptions, display: SweepDisplay) -> Res
     with explain_storage_errors():
         studies = begin(sweep, options)
         results.write_definition(sweep, folder)
-        own = (options.out, options.device, options.data_root, options.cell_function, options.trackers)
+        own = (
+            options.out,
+            options.device,
+            options.data_root,
+            options.cell_function,
+            options.trackers,
+        )
         job = WorkerJob(url, stored.first_study(sweep), *own)
         environments = worker_environments(options.workers, options.device)
         logs = log_folder(folder, options.storage)
@@ -58,14 +68,20 @@ def run_sweep(sweep: Sweep, options: SweepOptions, display: SweepDisplay) -> Res
         stopped_by = run_workers(crew, _sources(studies, options), display, tables.looked)
         made = tables.write()
     if stopped_by:
-        raise TrainingInterruptedError(f"{folder}: interrupted; run the same command to resume", stopped_by)
+        raise TrainingInterruptedError(
+            f"{folder}: interrupted; run the same command to resume", stopped_by
+        )
     return made
 
 
 class _Tables:
-    """The tables of a sweep, written whenever a trial has ended; a new failure closes a sweep that fails fast."""
+    """The tables of a sweep, written whenever a trial has ended; a new failure closes a sweep that
+    fails fast.
+    """
 
-    def __init__(self, sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str) -> None:
+    def __init__(
+        self, sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str
+    ) -> None:
         self._sweep, self._studies, self._folder, self._command = sweep, studies, folder, command
         self._n_failed = 0
 
@@ -82,7 +98,9 @@ class _Tables:
 
 
 def begin(sweep: Sweep, options: SweepOptions) -> list[ArmStudy]:
-    """The studies of a sweep, with a trial for every cell; those of workers that are gone wait again."""
+    """The studies of a sweep, with a trial for every cell; those of workers that are gone wait
+    again.
+    """
     studies = open_studies(sweep, options.storage or own_storage(sweep.folder(options.out)))
     if not options.join:
         stored.begin(sweep, studies, fail_fast=options.fail_fast, retry_failed=options.retry_failed)
@@ -91,7 +109,9 @@ def begin(sweep: Sweep, options: SweepOptions) -> list[ArmStudy]:
 
 
 def log_folder(folder: Path, storage: str | None) -> Path:
-    """Where workers of this machine write; machines that share the folder must not write into one file."""
+    """Where workers of this machine write; machines that share the folder must not write into one
+    file.
+    """
     return folder / "logs" if storage is None else folder / "logs" / socket.gethostname()
 
 
@@ -101,7 +121,9 @@ def _sources(studies: Sequence[ArmStudy], options: SweepOptions) -> list[ArmSour
 
 
 def resume_command(folder: Path, options: SweepOptions) -> str:
-    """The command that resumes a sweep, without a password; it does nothing if the sweep is finished."""
+    """The command that resumes a sweep, without a password; it does nothing if the sweep is
+    finished.
+    """
     words = ["cudt", "sweep", "--search", str(folder / "sweep.yaml"), "--out", str(options.out)]
     if options.storage is not None:
         words += ["--storage", without_password(options.storage)]
@@ -113,7 +135,9 @@ def resume_command(folder: Path, options: SweepOptions) -> str:
 
 
 def first_task(sweep: Sweep, options: RunOptions) -> Task:
-    """The task of the first recipe; missing data, weights or devices are an error here, before anything is written."""
+    """The task of the first recipe; missing data, weights or devices are an error here, before
+    anything is written.
+    """
     choose(options.device)
     settings = sweep.first_recipe.settings
     check_model(settings.model, settings.task, options.data_root)
@@ -128,7 +152,8 @@ def check_score(sweep: Sweep, task: Task) -> None:
         measured = "a loss" if score.measure == "loss" else task.metric_name
         right = "maximize" if higher_is_better else "minimize"
         raise UserError(
-            f"search {sweep.name}: score.direction must be '{right}' for {measured}, got '{score.direction}'"
+            f"search {sweep.name}: score.direction must be '{right}' for {measured}, got "
+            f"'{score.direction}'"
         )
 
 

@@ -1,4 +1,5 @@
-"""The schema of a search file: which settings of a recipe are searched, how, with how many runs, by which score.
+"""The schema of a search file: which settings of a recipe are searched, how, with how many runs, by
+which score.
 
 recipe: imdb-roberta                          # or --recipe
 score: {measure: grid, direction: maximize}
@@ -52,7 +53,10 @@ class Range(Section):
         if self.step is not None and self.step <= 0:
             found.append(f"step must be above 0, got {self.step:g}")
         elif self.step is not None and self.low < self.high and self.count < 2:
-            found.append(f"step {self.step:g} is larger than the range, which leaves {self.low:g} as the only value")
+            found.append(
+                f"step {self.step:g} is larger than the range, which leaves {self.low:g} as the "
+                "only value"
+            )
         ends = {"low": self.low, "high": self.high, "step": self.step}
         broken = [name for name, value in ends.items() if value is not None and value != int(value)]
         if self.type == "int" and broken:
@@ -127,7 +131,9 @@ def as_equal(value: Scalar) -> tuple[bool, Scalar]:
 
 def combinations(choices: dict[str, list[Scalar]]) -> list[dict[str, Scalar]]:
     """The Cartesian product of the values; the last key changes fastest."""
-    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+    return [
+        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
+    ]
 
 
 class Score(Section):
@@ -148,12 +154,15 @@ class Score(Section):
 
 
 class Pruner(Section):
-    """When runs of an arm are ended early, by an Optuna pruner. It compares runs after the same number of epochs."""
+    """When runs of an arm are ended early, by an Optuna pruner. It compares runs after the same
+    number of epochs.
+    """
 
     name: Literal["median", "halving", "hyperband"]
-    """A run ends if its best epoch is worse than the median of the finished runs at the same epoch (`median`), or if it
-    is not among the best quarter of those that came as far (`halving`, asynchronous successive halving; `hyperband`
-    runs it from several first epochs, with the best third)."""
+    """A run ends if its best epoch is worse than the median of the finished runs at the same epoch
+    (`median`), or if it is not among the best quarter of those that came as far (`halving`,
+    asynchronous successive halving; `hyperband` runs it from several first epochs, with the best
+    third)."""
     warmup_epochs: CountFromZero = 0
     """No run is ended in its first `warmup_epochs` epochs."""
     min_finished: Count = 3
@@ -183,7 +192,9 @@ class Arm(Section):
 
     @property
     def n_combinations(self) -> int | None:
-        """The number of combinations of searched values; None if a range is continuous or invalid."""
+        """The number of combinations of searched values; None if a range is continuous or
+        invalid.
+        """
         counts = []
         for searched in self.search.values():
             if isinstance(searched, Range) and (searched.mistakes() or searched.is_continuous):
@@ -203,7 +214,8 @@ class Search(Section):
     fixed: dict[str, Any] = Field(default_factory=dict)
     """Settings of the recipe that are changed for all runs."""
     settings: dict[str, Choices] = Field(default_factory=dict)
-    """Settings that are compared, not searched: every arm has its whole budget at each combination of values."""
+    """Settings that are compared, not searched: every arm has its whole budget at each combination
+    of values."""
     arms: Annotated[dict[str, Arm], Field(min_length=1)]
     unequal_budgets: str | None = None
     """Why the arms have different budgets; shown with the results."""

@@ -1,9 +1,11 @@
-"""Optuna's database storage for many workers: trials have holders, calls wait for a server that is away.
+"""Optuna's database storage for many workers: trials have holders, calls wait for a server that is
+away.
 
-A trial that a worker cannot finish goes back to WAITING, so a cell stays one trial however many workers die. Optuna's
-own way (fail it, add a copy) loses the cell if the process dies between the two, and renumbers it. A trial is started,
-ended and given back in one transaction each, with a look at its holder: two processes that find the same dead worker do
-not give the trial back twice, and a worker that was thought dead does not end the trial of another one.
+A trial that a worker cannot finish goes back to WAITING, so a cell stays one trial however many
+workers die. Optuna's own way (fail it, add a copy) loses the cell if the process dies between the
+two, and renumbers it. A trial is started, ended and given back in one transaction each, with a look
+at its holder: two processes that find the same dead worker do not give the trial back twice, and a
+worker that was thought dead does not end the trial of another one.
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ from cudt.sweep.holder import Holder, new_holder
 
 #: Seconds between two heartbeats of a running trial; CUDT_HEARTBEAT sets it.
 _HEARTBEAT = 20
-#: Heartbeats that may be missing before others take the trial, and before its holder stops by itself.
+#: Heartbeats that may be missing before others take the trial, and before its holder stops by
+#: itself.
 _GRACE, _FENCE = 6, 4
 #: The longest pause in seconds between two attempts to reach a server that is away.
 _LONGEST_PAUSE = 10.0
-#: Seconds for which a heartbeat is not repeated: Optuna records one for a trial that was started just now.
+#: Seconds for which a heartbeat is not repeated: Optuna records one for a trial that was started
+#: just now.
 _FRESH = 0.5
 #: The calls that change or read the database.
 _CALLS = (
@@ -74,7 +78,8 @@ _log = logging.getLogger(__name__)
 
 
 class LostTrialError(BaseException):
-    """Another process has taken this process's trial: write nothing more, neither files nor results.
+    """Another process has taken this process's trial: write nothing more, neither files nor
+    results.
 
     Not an Exception, so that training does not record it as a failure of the run.
     """
@@ -103,15 +108,22 @@ class SharedStorage(RDBStorage):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             interval = heartbeat_interval()
-            super().__init__(url, engine_kwargs, heartbeat_interval=interval, grace_period=_GRACE * interval)
+            super().__init__(
+                url, engine_kwargs, heartbeat_interval=interval, grace_period=_GRACE * interval
+            )
         database.prepare(self.engine)
 
     # ------------------------------------------------------------ holding a trial
 
-    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        """Set a trial's state; whoever sets it to RUNNING becomes its holder, and nobody else may end it."""
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> bool:
+        """Set a trial's state; whoever sets it to RUNNING becomes its holder, and nobody else may
+        end it.
+        """
         if state == TrialState.RUNNING:
-            # Made once: if the answer to a commit is lost, the second attempt recognises its holder.
+            # Made once: if the answer to a commit is lost, the second attempt recognises its
+            # holder.
             return bool(self._start(trial_id, new_holder()))
         if (held := self._of(trial_id)) is None:
             return bool(self.patiently(super().set_trial_state_values, trial_id, state, values))
@@ -134,7 +146,9 @@ class SharedStorage(RDBStorage):
         return True
 
     def _end(self, trial_id: int, held: _Held, state: TrialState, values: Sequence[float]) -> bool:
-        """End a trial that this process started, with the attributes of `add_at_end`; False if another one has it."""
+        """End a trial that this process started, with the attributes of `add_at_end`; False if
+        another one has it.
+        """
         with self._transaction() as session:
             trial = models.TrialModel.find_or_raise_by_id(trial_id, session, for_update=True)
             if _holder(trial, session) != held.holder or trial.state == TrialState.WAITING:
@@ -149,19 +163,24 @@ class SharedStorage(RDBStorage):
         return True
 
     def add_at_end(self, trial_id: int, attributes: dict[str, Any]) -> None:
-        """Let a trial that this process started have some attributes when it ends; they are stored in one with that."""
+        """Let a trial that this process started have some attributes when it ends; they are stored
+        in one with that.
+        """
         if (held := self._of(trial_id)) is not None:
             held.at_end |= attributes
 
     def add_at_heartbeat(self, trial_id: int, attributes: dict[str, Any]) -> None:
-        """Let the next heartbeat of a trial store some attributes: training does not wait for the storage."""
+        """Let the next heartbeat of a trial store some attributes: training does not wait for the
+        storage.
+        """
         if (held := self._of(trial_id)) is not None:
             held.at_beat = attributes
 
     def record_heartbeat(self, trial_id: int) -> None:
         """Record a heartbeat and notice if another process has taken the trial.
 
-        An error is logged and not raised: it would end Optuna's heartbeat thread, and the trial would look dead.
+        An error is logged and not raised: it would end Optuna's heartbeat thread, and the trial
+        would look dead.
         """
         held, moment = self._of(trial_id), time.monotonic()
         if held is None or moment - held.renewed < _FRESH:
@@ -178,7 +197,9 @@ class SharedStorage(RDBStorage):
         held.is_lost, held.renewed = is_lost, moment
 
     def is_lost(self, trial_id: int) -> bool:
-        """Whether another process has taken a trial that this process started; reads the database."""
+        """Whether another process has taken a trial that this process started; reads the
+        database.
+        """
         held = self._of(trial_id)
         with self._transaction() as session:
             return held is not None and not _is_held(session, trial_id, held.holder)
@@ -194,7 +215,9 @@ class SharedStorage(RDBStorage):
         return held is not None and time.monotonic() - held.renewed > _FENCE * heartbeat_interval()
 
     def may_be_lost(self, trial_id: int) -> bool:
-        """Whether a trial has had no heartbeat for so long that another process may have taken it."""
+        """Whether a trial has had no heartbeat for so long that another process may have taken
+        it.
+        """
         held = self._of(trial_id)
         return held is not None and time.monotonic() - held.renewed > _GRACE * heartbeat_interval()
 
@@ -203,7 +226,8 @@ class SharedStorage(RDBStorage):
             return self._held.get(trial_id)
 
     def reserve(self, trial_id: int, key: str, value: Any) -> bool:
-        """Give a trial of this process an attribute that no two unfinished trials have; returns whether it has it.
+        """Give a trial of this process an attribute that no two unfinished trials have; returns
+        whether it has it.
 
         Raises LostTrialError if another process has taken the trial.
         """
@@ -225,7 +249,8 @@ class SharedStorage(RDBStorage):
     # ------------------------------------------------------------ waiting trials
 
     def enqueue(self, study_id: int, trials: Sequence[FrozenTrial], known: int) -> bool:
-        """Add all trials or, if the study has others than the `known` first ones by now, none; returns whether.
+        """Add all trials or, if the study has others than the `known` first ones by now, none;
+        returns whether.
 
         So processes that begin a sweep at the same time number its trials as one process would.
         """
@@ -243,14 +268,21 @@ class SharedStorage(RDBStorage):
         with self._transaction() as session:
             counted = (
                 session.query(trial.state, func.count())
-                .filter(trial.study_id.in_(studies), trial.state.in_((TrialState.WAITING, TrialState.RUNNING)))
+                .filter(
+                    trial.study_id.in_(studies),
+                    trial.state.in_((TrialState.WAITING, TrialState.RUNNING)),
+                )
                 .group_by(trial.state)
             )
             found = {state: int(number) for state, number in counted.all()}
         return found.get(TrialState.WAITING, 0), found.get(TrialState.RUNNING, 0)
 
-    def give_back(self, trial_id: int, holder: Holder | None, attributes: dict[str, Any], state: TrialState) -> bool:
-        """Let a trial wait again, or end it, if this holder still has it; returns whether it had."""
+    def give_back(
+        self, trial_id: int, holder: Holder | None, attributes: dict[str, Any], state: TrialState
+    ) -> bool:
+        """Let a trial wait again, or end it, if this holder still has it; returns whether it
+        had.
+        """
         with self._transaction() as session:
             trial = models.TrialModel.find_or_raise_by_id(trial_id, session, for_update=True)
             if trial.state != TrialState.RUNNING or _holder(trial, session) != holder:
@@ -270,21 +302,29 @@ class SharedStorage(RDBStorage):
             running = (
                 session.query(models.TrialModel)
                 .options(selectinload(models.TrialModel.heartbeats))
-                .filter(models.TrialModel.state == TrialState.RUNNING, models.TrialModel.study_id == study_id)
+                .filter(
+                    models.TrialModel.state == TrialState.RUNNING,
+                    models.TrialModel.study_id == study_id,
+                )
             )
             found = []
             for trial in running.all():
-                if any(now.replace(tzinfo=None) - beat.heartbeat > grace for beat in trial.heartbeats):
+                if any(
+                    now.replace(tzinfo=None) - beat.heartbeat > grace for beat in trial.heartbeats
+                ):
                     found.append(Stale(int(trial.trial_id), _holder(trial, session)))
             return found
 
     def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-        # Optuna would fail them before every trial; `stale` and `give_back` let them wait again instead.
+        # Optuna would fail them before every trial; `stale` and `give_back` let them wait again
+        # instead.
         return []
 
     def _set(self, session: Session, trial_id: int, attributes: dict[str, Any]) -> None:
         for key, value in attributes.items():
-            self._set_trial_attr_without_commit(session, models.TrialUserAttributeModel, trial_id, key, value)
+            self._set_trial_attr_without_commit(
+                session, models.TrialUserAttributeModel, trial_id, key, value
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[Session]:
@@ -316,9 +356,15 @@ class SharedStorage(RDBStorage):
             try:
                 return call(*arguments, **more)
             except (StorageInternalError, DBAPIError) as error:
-                if getattr(self._is_hasty, "value", False) or not database.is_away(error) or time.monotonic() > end:
+                if (
+                    getattr(self._is_hasty, "value", False)
+                    or not database.is_away(error)
+                    or time.monotonic() > end
+                ):
                     raise
-                _log.warning("the storage does not answer, trying again: %s", database.first_line(error))
+                _log.warning(
+                    "the storage does not answer, trying again: %s", database.first_line(error)
+                )
             time.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -359,7 +405,11 @@ def _holder(trial: models.TrialModel, session: Session) -> Holder | None:
 def _is_held(session: Session, trial_id: int, holder: Holder) -> bool:
     """Whether a trial is running and has this holder."""
     trial, attribute = models.TrialModel, models.TrialUserAttributeModel
-    found = session.query(trial.state, attribute.value_json).join(attribute).filter(attribute.key == "holder")
+    found = (
+        session.query(trial.state, attribute.value_json)
+        .join(attribute)
+        .filter(attribute.key == "holder")
+    )
     state, value = found.filter(trial.trial_id == trial_id).one()
     return bool(state == TrialState.RUNNING) and json.loads(str(value)) == holder
 

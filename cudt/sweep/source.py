@@ -50,7 +50,9 @@ class Source(Protocol):
         ...
 
     def facts(self, trial: Trial) -> dict[str, Any]:
-        """What the tables say about a trial that failed or was pruned, besides the reason and what it cost."""
+        """What the tables say about a trial that failed or was pruned, besides the reason and what
+        it cost.
+        """
         ...
 
 
@@ -71,7 +73,16 @@ class ArmSource:
         pruner = sweep.arm(self.queue.arm).pruner
         referee = None if pruner is None else Referee(self.queue, trial, pruner, measure)
         own = (self.trackers, sweep.folder(self.out).name)
-        job = CellJob(recipe.text(), self.out, self.device, self.data_root, measure, sweep.gammas, referee, *own)
+        job = CellJob(
+            recipe.text(),
+            self.out,
+            self.device,
+            self.data_root,
+            measure,
+            sweep.gammas,
+            referee,
+            *own,
+        )
         # Imported for the first trial, because it imports torch.
         function = pkgutil.resolve_name(self.cell_function)
         lease.take_run(run_for(recipe, self.out), self.out)
@@ -83,21 +94,28 @@ class ArmSource:
             recipe = self._recipe(trial)
         except UserError:
             return {}
-        return {"run": _relative(run_for(recipe, Path())), "updates": updates_of(run_for(recipe, self.out))}
+        return {
+            "run": _relative(run_for(recipe, Path())),
+            "updates": updates_of(run_for(recipe, self.out)),
+        }
 
     def _recipe(self, trial: Trial) -> NamedRecipe:
         return self.queue.sweep.recipe(self.queue.setting, self.queue.arm, trial.parameters)
 
 
 def in_turn(sources: Sequence[ArmSource]) -> Iterator[ArmSource]:
-    """Setting by setting, in each the arm first that has begun the fewest trials: a stopped sweep has spent equally."""
+    """Setting by setting, in each the arm first that has begun the fewest trials: a stopped sweep
+    has spent equally.
+    """
     for setting in dict.fromkeys(setting_name(source.queue.setting) for source in sources):
         arms = [source for source in sources if setting_name(source.queue.setting) == setting]
         yield from sorted(arms, key=lambda source: source.queue.n_begun)
 
 
 def updates_of(run: Run) -> int | None:
-    """The number of updates so far; None if it is unknown because nothing was logged or the run is damaged."""
+    """The number of updates so far; None if it is unknown because nothing was logged or the run is
+    damaged.
+    """
     try:
         history = run.read_table("history")
     except (UserError, ValueError, OSError):

@@ -21,8 +21,8 @@ from cudt.utils.errors import MachineFaultError, UserError
 
 #: Seconds to wait for another process that writes into the same SQLite file.
 _TIMEOUT = 60
-#: How soon a connection to PostgreSQL that gives no answer (a lost network, a host that is off) is an error: seconds to
-#: connect, milliseconds for sent data, seconds for a silent server.
+#: How soon a connection to PostgreSQL that gives no answer (a lost network, a host that is off) is
+#: an error: seconds to connect, milliseconds for sent data, seconds for a silent server.
 _TIMEOUTS = {
     "connect_timeout": 10,
     "tcp_user_timeout": 20_000,
@@ -40,7 +40,9 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def own_storage(folder: Path) -> str:
-    """The URL of the SQLite file in a sweep's folder, whatever characters the folder's name contains."""
+    """The URL of the SQLite file in a sweep's folder, whatever characters the folder's name
+    contains.
+    """
     return URL.create("sqlite", database=str((folder / "study.db").resolve())).render_as_string()
 
 
@@ -52,7 +54,8 @@ def open_storage(url: str | None) -> BaseStorage:
         try:
             return SharedStorage(_with_driver(url), _engine_options(url))
         except Exception as error:  # SQLAlchemy and the drivers raise many types
-            # Of several workers that create the tables of an empty database at the same moment, all but one fail.
+            # Of several workers that create the tables of an empty database at the same moment, all
+            # but one fail.
             if not attempts_left or not isinstance(error, IntegrityError | ProgrammingError):
                 raise _refusal(url, error) from None
             time.sleep(1)
@@ -60,7 +63,9 @@ def open_storage(url: str | None) -> BaseStorage:
 
 
 def open_patiently(url: str) -> BaseStorage:
-    """The storage of a URL that another process has opened before; a server that is restarting is waited for."""
+    """The storage of a URL that another process has opened before; a server that is restarting is
+    waited for.
+    """
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -72,7 +77,9 @@ def open_patiently(url: str) -> BaseStorage:
 
 
 def without_password(url: str) -> str:
-    """A URL that can be printed and written to files; the password comes from ~/.pgpass or CUDT_STORAGE."""
+    """A URL that can be printed and written to files; the password comes from ~/.pgpass or
+    CUDT_STORAGE.
+    """
     try:
         # Not `set(password=None)`, which leaves the password as it is.
         bare = _parsed(url)._replace(password=None)
@@ -84,7 +91,8 @@ def without_password(url: str) -> str:
 def _parsed(url: str) -> URL:
     parsed = make_url(url)
     if "@" in (parsed.host or ""):
-        # SQLAlchemy ends a password at its first @, and the rest would be printed as the host's name.
+        # SQLAlchemy ends a password at its first @, and the rest would be printed as the host's
+        # name.
         raise ValueError("write an @ in a password as %40")
     return parsed
 
@@ -100,8 +108,14 @@ def _with_driver(url: str) -> str:
 def _engine_options(url: str) -> dict[str, Any]:
     if _file_of(url) is not None:
         return {"connect_args": {"timeout": _TIMEOUT}}
-    # A worker and its heartbeat use a connection each, and pools of a thousand workers must not exhaust the server.
-    return {"pool_pre_ping": True, "pool_size": 1, "max_overflow": 2, "connect_args": dict(_TIMEOUTS)}
+    # A worker and its heartbeat use a connection each, and pools of a thousand workers must not
+    # exhaust the server.
+    return {
+        "pool_pre_ping": True,
+        "pool_size": 1,
+        "max_overflow": 2,
+        "connect_args": dict(_TIMEOUTS),
+    }
 
 
 def has_studies(url: str) -> bool:
@@ -121,12 +135,15 @@ def has_studies(url: str) -> bool:
 
 @contextmanager
 def explain_storage_errors() -> Iterator[None]:
-    """Turn a storage failure during a sweep (a full disk, a lost server) into a fault of the machine."""
+    """Turn a storage failure during a sweep (a full disk, a lost server) into a fault of the
+    machine.
+    """
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
         raise MachineFaultError(
-            f"cannot write the sweep's trials to its storage: {first_line(error)}; finished trials are kept, "
+            f"cannot write the sweep's trials to its storage: {first_line(error)}; finished "
+            "trials are kept, "
             "run the same command to resume once the storage works again"
         ) from None
 
@@ -134,13 +151,16 @@ def explain_storage_errors() -> Iterator[None]:
 def _file_of(url: str) -> Path | None:
     """The file of a SQLite URL; None for any other."""
     parsed = _parsed(url)
-    return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+    return (
+        Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+    )
 
 
 def _refusal(url: str, error: Exception) -> UserError | MachineFaultError:
     kind = MachineFaultError if isinstance(error, OSError) else UserError
     reason = str(error).strip().splitlines()[0]
     if reason.startswith("invalid literal for int()"):
-        # It repeats what it takes for the port, which is a part of a password if the host is missing.
+        # It repeats what it takes for the port, which is a part of a password if the host is
+        # missing.
         reason = "the port is not a number; write postgresql://USER@HOST/DATABASE"
     return kind(f"cannot open storage {without_password(url)}: {reason}")

@@ -1,4 +1,6 @@
-"""Sweeps as their storage knows them: the definition, for workers that join, and whether cells may still be started."""
+"""Sweeps as their storage knows them: the definition, for workers that join, and whether cells may
+still be started.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,32 @@ from cudt.sweep.storage import has_studies, open_storage, without_password
 from cudt.sweep.study import ArmStudy, study_name
 from cudt.utils.errors import UserError
 
-#: The attributes of a sweep's first study: its search file and recipe, and how it is run at the moment.
+#: The attributes of a sweep's first study: its search file and recipe, and how it is run at the
+#: moment.
 _DEFINITION, _FAIL_FAST, _CLOSED = "sweep", "fail_fast", "closed"
 
 
 def open_studies(sweep: Sweep, storage: BaseStorage) -> list[ArmStudy]:
     """The study of each arm in each setting."""
-    return [ArmStudy(sweep, setting, arm, storage) for setting in sweep.settings for arm in sweep.search.arms]
+    return [
+        ArmStudy(sweep, setting, arm, storage)
+        for setting in sweep.settings
+        for arm in sweep.search.arms
+    ]
 
 
-def begin(sweep: Sweep, studies: Sequence[ArmStudy], *, fail_fast: bool, retry_failed: bool) -> None:
-    """Store the definition and enqueue what is missing; a sweep that was begun before is resumed."""
+def begin(
+    sweep: Sweep, studies: Sequence[ArmStudy], *, fail_fast: bool, retry_failed: bool
+) -> None:
+    """Store the definition and enqueue what is missing; a sweep that was begun before is
+    resumed.
+    """
     first = studies[0].study
     first.set_user_attr(_DEFINITION, {"search": sweep.text(), "recipe": sweep.base_text()})
     # Whoever adds workers does not change how others run the sweep.
-    first.set_user_attr(_FAIL_FAST, fail_fast or (bool(first.user_attrs.get(_FAIL_FAST)) and _is_running(studies)))
+    first.set_user_attr(
+        _FAIL_FAST, fail_fast or (bool(first.user_attrs.get(_FAIL_FAST)) and _is_running(studies))
+    )
     first.set_user_attr(_CLOSED, False)
     for study in studies:
         study.drop_surplus()
@@ -54,18 +67,25 @@ def close_after_failure(studies: Sequence[ArmStudy]) -> None:
 
 
 def find(url: str, name: str | None = None) -> Sweep:
-    """The unfinished sweep of a storage; with several, the one whose name (or name-hash) is given."""
+    """The unfinished sweep of a storage; with several, the one whose name (or name-hash) is
+    given.
+    """
     where = without_password(url)
     storage = open_storage(url) if has_studies(url) else None
     sweeps = _sweeps(storage) if storage is not None else []
     if storage is None or not sweeps:
-        raise UserError(f"{where}: no sweep has begun here; begin it with `cudt sweep --search … --storage {where}`")
+        raise UserError(
+            f"{where}: no sweep has begun here; begin it with `cudt sweep --search … --storage "
+            f"{where}`"
+        )
     if name is not None:
         found = [sweep for sweep in sweeps if name in (sweep.name, _full_name(sweep))]
         if not found:
             raise UserError(f"{where}: no sweep is called '{name}'; there {_listed(sweeps)}")
     else:
-        found = [sweep for sweep in sweeps if any(study.left for study in open_studies(sweep, storage))]
+        found = [
+            sweep for sweep in sweeps if any(study.left for study in open_studies(sweep, storage))
+        ]
         if not found:
             raise UserError(f"{where}: every sweep is finished ({_listed(sweeps)})")
     if len(found) > 1:
@@ -76,7 +96,9 @@ def find(url: str, name: str | None = None) -> Sweep:
 def load(storage: BaseStorage, study: str) -> Sweep:
     """The sweep whose first study has this name."""
     attributes = storage.get_study_user_attrs(storage.get_study_id_from_name(study))
-    return definition.from_texts(attributes[_DEFINITION]["search"], attributes[_DEFINITION]["recipe"])
+    return definition.from_texts(
+        attributes[_DEFINITION]["search"], attributes[_DEFINITION]["recipe"]
+    )
 
 
 def first_study(sweep: Sweep) -> str:
@@ -96,7 +118,11 @@ def sources_of(
 
 
 def _sweeps(storage: BaseStorage) -> list[Sweep]:
-    texts = [study.user_attrs[_DEFINITION] for study in storage.get_all_studies() if _DEFINITION in study.user_attrs]
+    texts = [
+        study.user_attrs[_DEFINITION]
+        for study in storage.get_all_studies()
+        if _DEFINITION in study.user_attrs
+    ]
     return [definition.from_texts(text["search"], text["recipe"]) for text in texts]
 
 

@@ -1,4 +1,6 @@
-"""The trials of an arm in a setting, in Optuna: which cells there are, and how their settings are drawn."""
+"""The trials of an arm in a setting, in Optuna: which cells there are, and how their settings are
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class ArmStudy(TrialQueue):
             self.study.pruner = pruning.build(pruner, first.settings.training.epochs)
 
     def cells(self) -> Iterable[tuple[Key, Parameters]]:
-        """The numbers of the cells within the budget; listed cells have parameters, others are drawn."""
+        """The numbers of the cells within the budget; listed cells have parameters, others are
+        drawn.
+        """
         return enumerate(self._listed if self._listed is not None else [{}] * self.budget)
 
     def describe(self, trial: Trial) -> str:
@@ -56,7 +60,9 @@ class ArmStudy(TrialQueue):
         return self.sweep.describe(self.setting, self.arm, trial.parameters)
 
     def draw(self, trial: optuna.Trial) -> None:
-        """Draw the settings of a trial that has none yet; a repetition would be the same run, and waste the budget."""
+        """Draw the settings of a trial that has none yet; a repetition would be the same run, and
+        waste the budget.
+        """
         self.study.sampler = self._sampler(trial.number)
         for name, distribution in self._distributions.items():
             trial._suggest(name, distribution)
@@ -65,7 +71,9 @@ class ArmStudy(TrialQueue):
             raise NotACellError
 
     def _keeps(self, trial: optuna.Trial) -> bool:
-        """Whether a trial may keep what was drawn: no other one has it, and none that draws it later will keep it."""
+        """Whether a trial may keep what was drawn: no other one has it, and none that draws it
+        later will keep it.
+        """
         settings = repr(self.exact(trial.params))
         if isinstance(self.storage, SharedStorage):
             # One that ends after this is in the next reading.
@@ -77,10 +85,15 @@ class ArmStudy(TrialQueue):
         return is_first and settings not in self._earlier(trial.number)
 
     def exact(self, drawn: dict[str, Any]) -> Parameters:
-        """Settings as the search file writes them: Optuna's 0.15000000000000002 for 0.15 would be another run."""
+        """Settings as the search file writes them: Optuna's 0.15000000000000002 for 0.15 would be
+        another run.
+        """
         searched = self.sweep.arm(self.arm).search
         ranges = {key: one for key, one in searched.items() if isinstance(one, Range)}
-        return {key: ranges[key].snapped(value) if key in ranges else value for key, value in drawn.items()}
+        return {
+            key: ranges[key].snapped(value) if key in ranges else value
+            for key, value in drawn.items()
+        }
 
     def _earlier(self, number: int) -> set[str]:
         """The settings that other trials have and keep."""
@@ -89,18 +102,24 @@ class ArmStudy(TrialQueue):
         return {
             repr(self.exact(trial.params or trial.system_attrs["fixed_params"]))
             for trial in others
-            if trial.state.is_finished() or _SETTINGS in trial.user_attrs or trial.system_attrs.get("fixed_params")
+            if trial.state.is_finished()
+            or _SETTINGS in trial.user_attrs
+            or trial.system_attrs.get("fixed_params")
         }
 
     def _sampler(self, number: int) -> BaseSampler:
-        """The sampler of a trial, seeded by its number, so that a resumed sweep continues the sequence."""
+        """The sampler of a trial, seeded by its number, so that a resumed sweep continues the
+        sequence.
+        """
         if self._listed is not None:
             return RandomSampler()
         seed = self._seed(number)
         if self._repeats_before(number) >= _MAX_REPEATS:
             # Unseen settings exist: a budget above the number of combinations is refused.
             unseen = self._unseen(self._earlier(number))
-            return _fixed(random.Random(seed).choice(unseen)) if unseen else RandomSampler(seed=seed)
+            return (
+                _fixed(random.Random(seed).choice(unseen)) if unseen else RandomSampler(seed=seed)
+            )
         if self.sweep.arm(self.arm).sampler == "tpe":
             return _tpe(seed, self.budget)
         return RandomSampler(seed=seed)
@@ -130,9 +149,12 @@ class ArmStudy(TrialQueue):
 def _tpe(seed: int, budget: int) -> TPESampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        # Optuna draws its first ten trials at random; with a budget of five, none would be guided by results. The
-        # constant liar keeps workers that draw at the same time apart; with one worker it changes nothing.
-        return TPESampler(seed=seed, n_startup_trials=min(10, max(1, budget // 2)), constant_liar=True)
+        # Optuna draws its first ten trials at random; with a budget of five, none would be guided
+        # by results. The constant liar keeps workers that draw at the same time apart; with one
+        # worker it changes nothing.
+        return TPESampler(
+            seed=seed, n_startup_trials=min(10, max(1, budget // 2)), constant_liar=True
+        )
 
 
 def _fixed(parameters: Parameters) -> BaseSampler:
@@ -143,16 +165,29 @@ def _fixed(parameters: Parameters) -> BaseSampler:
 
 def study_name(sweep: Sweep, setting: Parameters, arm: str) -> str:
     """The study's name in the storage."""
-    return "/".join(["cudt", sweep.recipe_name, f"{sweep.name}-{sweep.identity()}", setting_name(setting) or "-", arm])
+    return "/".join(
+        [
+            "cudt",
+            sweep.recipe_name,
+            f"{sweep.name}-{sweep.identity()}",
+            setting_name(setting) or "-",
+            arm,
+        ]
+    )
 
 
-def _distributions(sweep: Sweep, arm: str, listed: list[Parameters] | None) -> dict[str, BaseDistribution]:
+def _distributions(
+    sweep: Sweep, arm: str, listed: list[Parameters] | None
+) -> dict[str, BaseDistribution]:
     if sweep.arm(arm).sampler == "seeds":
-        # Not a list of seeds: Optuna refuses a changed list under the same name, and a budget may grow.
+        # Not a list of seeds: Optuna refuses a changed list under the same name, and a budget may
+        # grow.
         return {"seed": _SEEDS}
     if listed is not None:
         keys = listed[0].keys()
-        return {key: CategoricalDistribution(_each_once([cell[key] for cell in listed])) for key in keys}
+        return {
+            key: CategoricalDistribution(_each_once([cell[key] for cell in listed])) for key in keys
+        }
     return {key: _distribution(searched) for key, searched in sweep.arm(arm).search.items()}
 
 

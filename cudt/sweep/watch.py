@@ -1,4 +1,6 @@
-"""Start workers on this machine, and watch the trials of all machines until the workers here have ended."""
+"""Start workers on this machine, and watch the trials of all machines until the workers here have
+ended.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ from cudt.utils.errors import MachineFaultError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.worker_processes import Ended, Processes
 
-#: Seconds between two looks at the storage, in a file and on a server, for every 200 trials; and at workers.
+#: Seconds between two looks at the storage, in a file and on a server, for every 200 trials; and at
+#: workers.
 _INTERVAL, _ON_SERVER, _TRIALS, _WAIT = 1.0, 4.0, 200, 0.2
-#: Called after every look at the storage with the names of the queues in which a trial has ended, and how many have
-#: failed; after a fault of the machine, once more with all queues.
+#: Called after every look at the storage with the names of the queues in which a trial has ended,
+#: and how many have failed; after a fault of the machine, once more with all queues.
 OnLook = Callable[[set[str], int], None]
 
 
@@ -42,10 +45,14 @@ class Crew:
     job: Any
 
 
-def run_workers(crew: Crew, sources: Sequence[Source], display: SweepDisplay, on_look: OnLook) -> int:
-    """Let workers run the trials of some sources, together with all who joined; returns the signal that stopped them.
+def run_workers(
+    crew: Crew, sources: Sequence[Source], display: SweepDisplay, on_look: OnLook
+) -> int:
+    """Let workers run the trials of some sources, together with all who joined; returns the signal
+    that stopped them.
 
-    It is 0 if none did. A fault of the machine stops all workers of this command, and is raised as MachineFaultError.
+    It is 0 if none did. A fault of the machine stops all workers of this command, and is raised as
+    MachineFaultError.
     """
     with (
         StopRequest() as stop,
@@ -66,7 +73,9 @@ class _Watch:
         queues = [source.queue for source in sources]
         self._observer = Observer(queues, display)
         self._storage = queues[0].storage if queues else None
-        self._interval = _ON_SERVER if self._storage is not None and is_server(self._storage) else _INTERVAL
+        self._interval = (
+            _ON_SERVER if self._storage is not None and is_server(self._storage) else _INTERVAL
+        )
         self._fruitless = 0
         self._ended: list[Ended] = []
         self._answered = time.monotonic()
@@ -76,7 +85,9 @@ class _Watch:
         display.begin(queues, self._observer.n_done)
 
     def run(self, workers: Processes, stop: StopRequest) -> str | None:
-        """Watch until all workers have ended; returns the fault of the machine that stopped them, if one did."""
+        """Watch until all workers have ended; returns the fault of the machine that stopped them,
+        if one did.
+        """
         looked = recovered = time.monotonic()
         while workers.n_running or self._ended:
             if stop.requested or self._fault is not None:
@@ -88,7 +99,11 @@ class _Watch:
                 workers.stop()
             self._ended.extend(workers.wait(_WAIT))
             if self._ended:
-                self._try(lambda: self._handle_ended(workers, is_stopping=stop.requested or self._fault is not None))
+                self._try(
+                    lambda: self._handle_ended(
+                        workers, is_stopping=stop.requested or self._fault is not None
+                    )
+                )
             if time.monotonic() - looked > self._interval * max(1, self._observer.n_open / _TRIALS):
                 self._try(self._look)
                 looked = time.monotonic()
@@ -99,13 +114,19 @@ class _Watch:
         if self._fault is not None:
             # The tables also say what waits. A full disk has no room for them.
             with suppress(OSError, StorageInternalError, DBAPIError):
-                self._on_look({source.queue.name for source in self._sources}, self._observer.n_failed)
+                self._on_look(
+                    {source.queue.name for source in self._sources}, self._observer.n_failed
+                )
         return self._fault
 
     def _try(self, action: Callable[[], None]) -> None:
-        """Do something with the storage unless it is away: whoever waited for it could not tell workers to stop."""
+        """Do something with the storage unless it is away: whoever waited for it could not tell
+        workers to stop.
+        """
         try:
-            with self._storage.hasty() if isinstance(self._storage, SharedStorage) else nullcontext():
+            with (
+                self._storage.hasty() if isinstance(self._storage, SharedStorage) else nullcontext()
+            ):
                 action()
             self._answered = time.monotonic()
         except (StorageInternalError, DBAPIError) as error:
@@ -122,16 +143,25 @@ class _Watch:
             self._look()
 
     def _handle(self, ended: Ended, workers: Processes, *, is_stopping: bool) -> None:
-        """Give back the trial of a worker that has ended, and start it again unless nothing is left."""
+        """Give back the trial of a worker that has ended, and start it again unless nothing is
+        left.
+        """
         if ended.fault is not None:
             self._fault = self._fault or ended.fault
             # It has given its trial back itself, unless the storage is what failed.
             recovery.give_back_of_process(self._sources, ended.process, "", is_fault=True)
             return
-        is_death = ended.code not in (worker.DONE, worker.STOPPED, worker.RESTART) and not is_stopping
-        had_trial = recovery.give_back_of_process(self._sources, ended.process, ended.how if is_death else "")
+        is_death = (
+            ended.code not in (worker.DONE, worker.STOPPED, worker.RESTART) and not is_stopping
+        )
+        had_trial = recovery.give_back_of_process(
+            self._sources, ended.process, ended.how if is_death else ""
+        )
         self._fruitless = self._fruitless + 1 if is_death and not had_trial else 0
         if self._fruitless >= MAX_DEATHS:
-            raise UserError(f"{self._fruitless} worker processes ended before they ran a trial, the last {ended.how}")
+            raise UserError(
+                f"{self._fruitless} worker processes ended before they ran a trial, the last "
+                f"{ended.how}"
+            )
         if ended.code != worker.DONE and not is_stopping:
             workers.start(ended.worker)

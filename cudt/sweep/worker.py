@@ -6,13 +6,13 @@ How a trial ends:
 |---|---|
 | returns a result | is finished |
 | raises UserError, TrainingStoppedError or any other Exception | has failed, with the reason |
-| raises MACHINE_ERRORS (a full disk, a lost storage) | waits again, with nothing spent; the worker ends |
-| runs out of memory for a second command | has failed: it does not fit; the worker needs a new process |
-| raises TrainingPrunedError | is pruned, with the reason |
-| raises TrainingInterruptedError or KeyboardInterrupt (SIGTERM, Ctrl-C) | waits again; the worker ends |
-| raises LostTrialError | belongs to another worker by now; nothing is written |
-| raises an error of the storage | waits again; the worker needs a new process |
-| dies | waits again: its parent, or another worker, gives it back (recovery.py) |
+| raises MACHINE_ERRORS (a full disk, a lost storage) | waits again, with nothing spent; the worker
+ends | | runs out of memory for a second command | has failed: it does not fit; the worker needs a
+new process | | raises TrainingPrunedError | is pruned, with the reason | | raises
+TrainingInterruptedError or KeyboardInterrupt (SIGTERM, Ctrl-C) | waits again; the worker ends | |
+raises LostTrialError | belongs to another worker by now; nothing is written | | raises an error of
+the storage | waits again; the worker needs a new process | | dies | waits again: its parent, or
+another worker, gives it back (recovery.py) |
 """
 
 from __future__ import annotations
@@ -55,13 +55,16 @@ from cudt.utils.errors import (
 
 #: Exit codes of a worker: nothing is left to do; it was asked to stop; it needs a new process.
 DONE, STOPPED, RESTART = 0, 130, 75
-#: Seconds between two questions of an idle worker: at first, and after a while in a file and on a server.
+#: Seconds between two questions of an idle worker: at first, and after a while in a file and on a
+#: server.
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_ON_SERVER = 0.5, 5.0, 10.0
 #: Heartbeats between two looks of an idle worker at all trials, if it does not find any waiting.
 _BEATS = 1.5
-#: Seconds of a trial after which unused memory is collected, which itself takes about half a second.
+#: Seconds of a trial after which unused memory is collected, which itself takes about half a
+#: second.
 _WORTH_COLLECTING = 5.0
-#: Seconds between two times that the progress of a trial is stored in a file; on a server, heartbeats store it.
+#: Seconds between two times that the progress of a trial is stored in a file; on a server,
+#: heartbeats store it.
 _PROGRESS_INTERVAL = 3.0
 #: What Optuna and SQLAlchemy raise if the storage is away for longer than anybody waits.
 _STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
@@ -84,10 +87,12 @@ def work(
     is_closed: Callable[[], bool] = lambda: False,
     on_failure: Callable[[], None] = lambda: None,
 ) -> int:
-    """Run trials until nothing is left, `is_closed`, or a new process is needed; returns the exit code.
+    """Run trials until nothing is left, `is_closed`, or a new process is needed; returns the exit
+    code.
 
-    `sources` gives the sources in the order in which trials are taken from them, and is called before every trial.
-    `on_failure` is called before a trial is recorded as failed. A fault of the machine is raised as MachineFaultError.
+    `sources` gives the sources in the order in which trials are taken from them, and is called
+    before every trial. `on_failure` is called before a trial is recorded as failed. A fault of the
+    machine is raised as MachineFaultError.
     """
     try:
         with _stopping_on_sigterm():
@@ -97,7 +102,9 @@ def work(
 
 
 def _work(
-    sources: Callable[[], Iterable[Source]], is_closed: Callable[[], bool], on_failure: Callable[[], None]
+    sources: Callable[[], Iterable[Source]],
+    is_closed: Callable[[], bool],
+    on_failure: Callable[[], None],
 ) -> int:
     ran: Source | None = None
     while not is_closed():
@@ -116,7 +123,9 @@ def _work(
 
 
 def _wait_for_trials(sources: Sequence[Source]) -> None:
-    """Wait until a trial is waiting, none is running, or it is time to look for workers that are gone."""
+    """Wait until a trial is waiting, none is running, or it is time to look for workers that are
+    gone.
+    """
     studies = {source.queue.study._study_id for source in sources}
     storage = sources[0].queue.storage
     longest = _LONGEST_ON_SERVER if is_server(storage) else _LONGEST_PAUSE
@@ -124,7 +133,9 @@ def _wait_for_trials(sources: Sequence[Source]) -> None:
     while time.monotonic() < end:
         time.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(1.5 * pause, longest)
-        waiting, running = storage.count_open(studies) if isinstance(storage, SharedStorage) else (1, 0)
+        waiting, running = (
+            storage.count_open(studies) if isinstance(storage, SharedStorage) else (1, 0)
+        )
         if waiting or not running:
             return
     give_back_lost(sources)
@@ -132,7 +143,9 @@ def _wait_for_trials(sources: Sequence[Source]) -> None:
 
 @contextmanager
 def _stopping_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does; training has its own handler, which saves first."""
+    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does; training has its own handler, which
+    saves first.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -144,7 +157,8 @@ def _stopping_on_sigterm() -> Iterator[None]:
 
 
 def _up_to_waiting(sources: Iterable[Source], ran: Source | None) -> Iterator[Source]:
-    """The sources up to the first one that has a waiting trial, all of them read just now; those after it are not.
+    """The sources up to the first one that has a waiting trial, all of them read just now; those
+    after it are not.
 
     The source of the trial that has just run was read after it.
     """
@@ -183,7 +197,10 @@ def _run_next(source: Source, on_failure: Callable[[], None]) -> bool:
         except (LostTrialError, UpdateFinishedTrialError, ValueError) as error:
             if not attempt.has_lost(error):
                 raise
-            print("another worker has taken this trial over; its result is left to that worker", file=sys.stderr)
+            print(
+                "another worker has taken this trial over; its result is left to that worker",
+                file=sys.stderr,
+            )
     source.queue.refresh()
     if attempt.seconds > _WORTH_COLLECTING:
         gc.collect()
@@ -200,7 +217,8 @@ class _Attempt:
         self._stored = 0.0
         self._warned: list[str] = []
         self.is_clean = True
-        """Whether another trial can follow; an unexpected error may have left memory, or a GPU, in any state."""
+        """Whether another trial can follow; an unexpected error may have left memory, or a GPU, in
+        any state."""
         self.is_fenced = False
         """Whether the trial was stopped because its heartbeats do not reach the storage."""
 
@@ -219,7 +237,9 @@ class _Attempt:
     def _result(self, trial: optuna.Trial) -> float:
         self._trial = self._source.queue.begin(trial)
         try:
-            result = self._source.run(self._trial, self.report, Lease(self._storage, trial._trial_id))
+            result = self._source.run(
+                self._trial, self.report, Lease(self._storage, trial._trial_id)
+            )
         except (TrainingInterruptedError, *_STORAGE_ERRORS):
             raise
         except TrainingPrunedError as error:
@@ -254,10 +274,14 @@ class _Attempt:
         return time.monotonic() - self._began
 
     def report(self, progress: CellProgress) -> None:
-        """Store the progress now and then, and stop if the trial is, or may soon be, another worker's."""
+        """Store the progress now and then, and stop if the trial is, or may soon be, another
+        worker's.
+        """
         assert self._trial is not None
         if isinstance(self._storage, SharedStorage):
-            if self._storage.was_lost(self._trial.trial_id) or self._storage.may_be_lost(self._trial.trial_id):
+            if self._storage.was_lost(self._trial.trial_id) or self._storage.may_be_lost(
+                self._trial.trial_id
+            ):
                 raise LostTrialError
             if self._storage.is_unrenewed(self._trial.trial_id) and not self.is_fenced:
                 self.is_fenced = True
@@ -276,7 +300,9 @@ class _Attempt:
         with warnings.catch_warnings():
             others = warnings.showwarning
 
-            def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
+            def show(
+                message: Warning | str, category: type[Warning], *location: Any, **more: Any
+            ) -> None:
                 if self._trial is not None and issubclass(category, DataWarning):
                     self._warned.append(str(message))
                     self._note({"warnings": self._warned})
@@ -287,7 +313,9 @@ class _Attempt:
             yield
 
     def _note(self, attributes: dict[str, Any]) -> None:
-        """Store attributes that are not needed: training does not wait for a server that is away."""
+        """Store attributes that are not needed: training does not wait for a server that is
+        away.
+        """
         assert self._trial is not None
         hasty = self._storage.hasty() if isinstance(self._storage, SharedStorage) else nullcontext()
         with suppress(Exception), hasty:
@@ -295,13 +323,17 @@ class _Attempt:
                 self._storage.set_trial_user_attr(self._trial.trial_id, key, value)
 
     def give_back(self, fault: BaseException | None = None) -> None:
-        """Let the trial wait for another worker; after a fault of the machine, with nothing spent."""
+        """Let the trial wait for another worker; after a fault of the machine, with nothing
+        spent.
+        """
         if self._trial is not None:
             spent = spent_on(self._trial, self.seconds if fault is None else 0.0)
             self._source.queue.give_back(self._trial, spent)
 
     def give_back_after(self, error: _BrokenError) -> None:
-        """Let the trial wait if the machine failed or the storage was away for too long; else the worker ends."""
+        """Let the trial wait if the machine failed or the storage was away for too long; else the
+        worker ends.
+        """
         cause = error.__cause__
         assert cause is not None
         if isinstance(cause, MACHINE_ERRORS):
@@ -318,7 +350,11 @@ class _Attempt:
     def check_kept(self) -> None:
         """Raise LostTrialError if another process had taken the trial when it ended here."""
         storage = self._storage if isinstance(self._storage, SharedStorage) else None
-        if self._trial is not None and storage is not None and storage.was_lost(self._trial.trial_id):
+        if (
+            self._trial is not None
+            and storage is not None
+            and storage.was_lost(self._trial.trial_id)
+        ):
             raise LostTrialError
 
     def has_lost(self, error: BaseException) -> bool:

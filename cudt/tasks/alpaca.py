@@ -1,4 +1,6 @@
-"""Instruction tuning on Alpaca (Taori et al., 2023; `tatsu-lab/alpaca` on the hub) or your own file of instructions."""
+"""Instruction tuning on Alpaca (Taori et al., 2023; `tatsu-lab/alpaca` on the hub) or your own file
+of instructions.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,8 @@ class Config(HubDataSection):
     """Which instructions to use, and how to split them."""
 
     file: str | None = None
-    """Your own file of instructions, with `instruction`, `output` and optionally `input`; null for Alpaca. Relative to
-    the data root or the current folder."""
+    """Your own file of instructions, with `instruction`, `output` and optionally `input`; null for
+    Alpaca. Relative to the data root or the current folder."""
     max_length: Annotated[int, Field(ge=8)] = 512
     """Most tokens of prompt and response together; longer examples are cut."""
     validation_share: Share = 0.05
@@ -58,7 +60,8 @@ class Config(HubDataSection):
     limit: Limit = Limit()
     """Use at most this many examples of each split; all by default."""
     data_seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
+    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
+    run's seed."""
 
     @model_validator(mode="after")
     def _revision_is_of_the_hub(self) -> Config:
@@ -69,13 +72,18 @@ class Config(HubDataSection):
     @model_validator(mode="after")
     def _something_is_left_to_train_on(self) -> Config:
         if self.validation_share + self.test_share >= 1:
-            raise ValueError("validation_share and test_share add up to 1 or more; lower them to leave training data")
+            raise ValueError(
+                "validation_share and test_share add up to 1 or more; lower them to leave "
+                "training data"
+            )
         return self
 
 
 @dataclass(frozen=True)
 class DialogueTokens:
-    """One example: the tokens of prompt and response, and the index at which the response starts."""
+    """One example: the tokens of prompt and response, and the index at which the response
+    starts.
+    """
 
     id: str
     tokens: np.ndarray[Any, Any]
@@ -83,7 +91,9 @@ class DialogueTokens:
 
 
 class Alpaca(TokenTask):
-    """Instructions and responses: the label of a token is the next one, if that belongs to the response."""
+    """Instructions and responses: the label of a token is the next one, if that belongs to the
+    response.
+    """
 
     version = 1
     has_texts = True
@@ -106,16 +116,26 @@ class Alpaca(TokenTask):
             self._check(split)
         return self._tokens[split]
 
-    def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[DialogueTokens]:
-        """The examples of a split with noise in instructions and inputs; responses are unchanged."""
+    def corrupted(
+        self, split: Split, noise: TextNoise, level: float, seed: int
+    ) -> Sequence[DialogueTokens]:
+        """The examples of a split with noise in instructions and inputs; responses are
+        unchanged.
+        """
         clean = self._texts[split]
         noisy = noise.corrupt_all([(name, texts[:-1]) for name, texts in clean], level, seed)
-        damaged = [(name, (*prompt, texts[-1])) for (name, texts), prompt in zip(clean, noisy, strict=True)]
+        damaged = [
+            (name, (*prompt, texts[-1])) for (name, texts), prompt in zip(clean, noisy, strict=True)
+        ]
         return self._tokenised(damaged, f"{split} at {noise.scale.symbol} = {level:g}")
 
     def _check(self, split: Split) -> None:
         """Refuse a split of unknown words, and warn of other problems."""
-        found = [text_checks.unknown(self.tokenizer, [example.tokens for example in self._tokens[split]], split)]
+        found = [
+            text_checks.unknown(
+                self.tokenizer, [example.tokens for example in self._tokens[split]], split
+            )
+        ]
         if split != "train":
             found.append(findings.leaked(self._sources(split), self._sources("train")))
         self._notes.update(findings.report(split, found))
@@ -123,7 +143,9 @@ class Alpaca(TokenTask):
     def _sources(self, split: Split) -> list[tuple[str, ...]]:
         return [texts for _, texts in self._texts[split]]
 
-    def _tokenised(self, rows: Sequence[tuple[str, tuple[str, ...]]], what: str) -> list[DialogueTokens]:
+    def _tokenised(
+        self, rows: Sequence[tuple[str, tuple[str, ...]]], what: str
+    ) -> list[DialogueTokens]:
         """The examples that have a response; warns with the number of cut and skipped ones."""
         import numpy as np
 
@@ -139,7 +161,8 @@ class Alpaca(TokenTask):
             warnings.warn(f"{what}, {len(rows)} examples: {summary}", DataWarning, stacklevel=2)
         if not found:
             raise UserError(
-                f"task.max_length = {self.max_length}: none of {len(rows)} {what} examples has a response that fits; "
+                f"task.max_length = {self.max_length}: none of {len(rows)} {what} examples has a "
+                "response that fits; "
                 "raise it, or check the outputs in the data"
             )
         self._notes.update({f"{what}: {name}": count for name, count in counts.items()})
@@ -178,7 +201,9 @@ class Alpaca(TokenTask):
         width = int(ends.max())
         pad = self.tokenizer.pad_token_id
         return {
-            "input_ids": pad_sequence(rows, batch_first=True, padding_value=0 if pad is None else pad),
+            "input_ids": pad_sequence(
+                rows, batch_first=True, padding_value=0 if pad is None else pad
+            ),
             "attention_mask": (torch.arange(width) < ends.unsqueeze(1)).long(),
             "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
             "labelled": flat([torch.arange(*span) for span in spans], width),
@@ -209,7 +234,8 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Alp
     """The task on your own file, `<data root>/alpaca/alpaca_data.json`, or the hub."""
     if pretrained is None:
         raise UserError(
-            "task.name: alpaca needs a causal language model; set model.name to causal, and model.pretrained"
+            "task.name: alpaca needs a causal language model; set model.name to causal, and "
+            "model.pretrained"
         )
 
     def read() -> Splits:
@@ -232,7 +258,9 @@ def _read(config: Config, data_root: Path | None) -> Records:
 
 
 def _split(config: Config, records: Records) -> Splits:
-    """The examples by split: `data_seed` draws those held out for test and validation, then limits apply."""
+    """The examples by split: `data_seed` draws those held out for test and validation, then limits
+    apply.
+    """
     import numpy as np
 
     order = np.random.default_rng(config.data_seed).permutation(len(records)).tolist()
@@ -245,10 +273,13 @@ def _split(config: Config, records: Records) -> Splits:
     for split, size in sizes.items():
         if size < 1:
             raise UserError(
-                f"{len(records)} instructions are too few: none is left for {split}; add some, or change the shares"
+                f"{len(records)} instructions are too few: none is left for {split}; add some, "
+                "or change the shares"
             )
         rows, order = order[:size], order[size:]
-        splits[split] = [(f"{row}", records.texts[row]) for row in rows[: getattr(config.limit, split)]]
+        splits[split] = [
+            (f"{row}", records.texts[row]) for row in rows[: getattr(config.limit, split)]
+        ]
     return splits
 
 

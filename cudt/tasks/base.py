@@ -1,9 +1,9 @@
 """The contract of a task: data, the loss f, a metric. A new task is one file in this folder.
 
-The file's name is the task's name in a recipe. It defines `Config`, the keys of its section in a recipe, and
-`build(config, data_root, pretrained)`, which returns a `Task`; `pretrained` is the name of the model whose tokenizer a
-text task uses. A task on published data also has `datasets(data_root)`, which returns the
-`DatasetStatus` of each of its datasets for `cudt data`.
+The file's name is the task's name in a recipe. It defines `Config`, the keys of its section in a
+recipe, and `build(config, data_root, pretrained)`, which returns a `Task`; `pretrained` is the name
+of the model whose tokenizer a text task uses. A task on published data also has
+`datasets(data_root)`, which returns the `DatasetStatus` of each of its datasets for `cudt data`.
 """
 
 from __future__ import annotations
@@ -52,16 +52,19 @@ class Task(ABC):
     has_pictures: bool = False
     """Whether inputs and answers can be shown as images (`pictures`)."""
     input_is_answer: bool = False
-    """Whether the noisy input is itself an answer, as in denoising; its metric is then measured like the model's."""
+    """Whether the noisy input is itself an answer, as in denoising; its metric is then measured
+    like the model's."""
     commit: str | None = None
-    """The commit of the hub's dataset that the data come from; None for other data, and where it is not known. Stored
-    with every run."""
+    """The commit of the hub's dataset that the data come from; None for other data, and where it is
+    not known. Stored with every run."""
     windows_of_clips: bool = False
-    """Whether examples are windows of longer clips: an id is the clip's name, a slash, and the window's. Windows of one
-    clip resemble each other, so intervals resample whole clips; stored with every run."""
+    """Whether examples are windows of longer clips: an id is the clip's name, a slash, and the
+    window's. Windows of one clip resemble each other, so intervals resample whole clips; stored
+    with every run."""
 
     def independent(self, ids: Sequence[str]) -> list[str]:
-        """What the result of each example belongs to: the example, or its clip where it is a window of one of several.
+        """What the result of each example belongs to: the example, or its clip where it is a window
+        of one of several.
 
         Standard errors are over these.
         """
@@ -95,19 +98,25 @@ class Task(ABC):
     def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Any]:
         """The examples of a split with noise of a level in their source texts."""
         raise UserError(
-            f"{type(noise).__name__} noise changes texts, and task {type(self).__name__} has none; use other noise"
+            f"{type(noise).__name__} noise changes texts, and task {type(self).__name__} has "
+            "none; use other noise"
         )
 
     def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Any]:
         """Examples without a label from new texts; the id of each is its index."""
-        raise UserError(f"task {type(self).__name__} does not classify texts, so there is nothing to predict for them")
+        raise UserError(
+            f"task {type(self).__name__} does not classify texts, so there is nothing to predict "
+            "for them"
+        )
 
     def read(self, splits: Sequence[Split]) -> None:  # noqa: B027 (not every task reads its splits on demand)
         """Read the data of some splits now, so that errors in them are reported first."""
 
     def tested_on(self, other: Task) -> Task:
         """The same task with the test data of another one; a UserError if they do not fit it."""
-        raise UserError(f"task {type(self).__name__} cannot be tested on other data; leave out --on")
+        raise UserError(
+            f"task {type(self).__name__} cannot be tested on other data; leave out --on"
+        )
 
     def notes(self) -> dict[str, int]:
         """The number of examples that were cut or skipped, by kind; stored with every run."""
@@ -122,17 +131,22 @@ class Task(ABC):
         return 1
 
     def weights(self, batch: Batch) -> Tensor:
-        """The weight of each example in a mean, such as its number of tokens; padding is never counted."""
+        """The weight of each example in a mean, such as its number of tokens; padding is never
+        counted.
+        """
         import torch
 
         return torch.ones(len(batch["ids"]))
 
     def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
-        """The batch with the answers of `count` tokens of each example, drawn by (seed, id); all if it has fewer.
+        """The batch with the answers of `count` tokens of each example, drawn by (seed, id); all if
+        it has fewer.
 
         The expected mean loss is that of all tokens.
         """
-        raise UserError(f"task {type(self).__name__} has one answer for each example, not one for each token")
+        raise UserError(
+            f"task {type(self).__name__} has one answer for each example, not one for each token"
+        )
 
     def metric(self, mean_score: float) -> float:
         """The metric of a mean score."""

@@ -1,4 +1,5 @@
-"""The losses of a classifier, with the least loss of an answer that ignores the input (`reference: auto`).
+"""The losses of a classifier, with the least loss of an answer that ignores the input (`reference:
+auto`).
 
 With K classes, probabilities p and the true class c:
 
@@ -6,8 +7,8 @@ With K classes, probabilities p and the true class c:
     brier                   Σ_k (p_k − [k = c])², in [0, 2]
     clipped_cross_entropy   −log max(p_c, p_min), in [0, log 1/p_min], with p_min = 1/(100·K)
 
-p_min is a hundredth of the probability of guessing. An example whose true class gets less has the largest loss and no
-gradient.
+p_min is a hundredth of the probability of guessing. An example whose true class gets less has the
+largest loss and no gradient.
 """
 
 from __future__ import annotations
@@ -66,13 +67,17 @@ def _clipped(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _clipped_entropy(shares: Sequence[float]) -> float:
-    """The best answer gives the rarest classes nothing, since their loss is bounded, and the others their shares."""
+    """The best answer gives the rarest classes nothing, since their loss is bounded, and the others
+    their shares.
+    """
     ordered = sorted(shares)
     candidates = []
     for n_dropped in range(len(ordered)):
         dropped, kept = sum(ordered[:n_dropped]), ordered[n_dropped:]
         total = sum(kept)
-        candidates.append(dropped * _bound(len(shares)) + total * _entropy([share / total for share in kept]))
+        candidates.append(
+            dropped * _bound(len(shares)) + total * _entropy([share / total for share in kept])
+        )
     return min(candidates)
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class Classification(Task):
-    """f is a loss of the class probabilities; the metric is the accuracy of the most likely class."""
+    """f is a loss of the class probabilities; the metric is the accuracy of the most likely
+    class.
+    """
 
     metric_name = "accuracy"
     higher_is_better = True
@@ -26,7 +28,8 @@ class Classification(Task):
     loss: LossName = "cross_entropy"
     """f: the recipe's `task.loss`."""
     classes: Sequence[int | str] = ()
-    """What the data call the classes, in the order of the answers; empty if they are called 0, 1, …"""
+    """What the data call the classes, in the order of the answers; empty if they are called 0, 1,
+    …"""
 
     @abstractmethod
     def train_labels(self) -> Sequence[int]:
@@ -43,7 +46,9 @@ class Classification(Task):
         return answer.softmax(-1)
 
     def reference_loss(self) -> float:
-        """The least loss of a classifier that ignores its input; the entropy of the labels for a cross-entropy."""
+        """The least loss of a classifier that ignores its input; the entropy of the labels for a
+        cross-entropy.
+        """
         counts = Counter(self.train_labels())
         shares = [count / counts.total() for count in counts.values()]
         return LOSSES[self.loss].of_guessing([*shares, *[0.0] * (self.n_classes - len(shares))])

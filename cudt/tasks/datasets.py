@@ -1,4 +1,6 @@
-"""The datasets that tasks read: which are available, and preparing those of a recipe. For `cudt data`."""
+"""The datasets that tasks read: which are available, and preparing those of a recipe. For `cudt
+data`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from cudt.tasks.base import build_task
 def find(data_root: Path | None) -> list[DatasetStatus]:
     """The status of every dataset of every task that comes with cudt."""
     modules = [registry.load("task", name) for name in registry.names("task")]
-    return [status for module in modules if hasattr(module, "datasets") for status in module.datasets(data_root)]
+    return [
+        status
+        for module in modules
+        if hasattr(module, "datasets")
+        for status in module.datasets(data_root)
+    ]
 
 
 def lines(data_root: Path | None) -> list[str]:
@@ -23,7 +30,12 @@ def lines(data_root: Path | None) -> list[str]:
 
 
 def prepare(recipe: str, data_root: Path | None) -> str:
-    """Read all data of a recipe, so that they are in the caches; returns the number of examples of each split."""
+    """Read all data of a recipe, so that they are in the caches; returns the number of examples of
+    each split.
+    """
     settings = recipes.load(recipe).settings
     task = build_task(settings.task, data_root, settings.model.tokenizer_source)
-    return ", ".join(f"{len(task.examples(split))} {split}" for split in SPLITS) + " examples are ready"
+    return (
+        ", ".join(f"{len(task.examples(split))} {split}" for split in SPLITS)
+        + " examples are ready"
+    )

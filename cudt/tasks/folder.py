@@ -13,7 +13,9 @@ from cudt.utils.errors import UserError
 
 
 class Config(VideoConfig):
-    """Folders of clips, relative to the data root or the current folder. A video or a folder of frames is a clip."""
+    """Folders of clips, relative to the data root or the current folder. A video or a folder of
+    frames is a clip.
+    """
 
     train: str
     """Folder of the training clips."""
@@ -25,8 +27,14 @@ class Config(VideoConfig):
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
     """The task on the clips in the folders that the recipe names."""
-    named: dict[Split, str | None] = {"train": config.train, "validation": config.validation, "test": config.test}
-    clips = {split: _clips(name, split, data_root) for split, name in named.items() if name is not None}
+    named: dict[Split, str | None] = {
+        "train": config.train,
+        "validation": config.validation,
+        "test": config.test,
+    }
+    clips = {
+        split: _clips(name, split, data_root) for split, name in named.items() if name is not None
+    }
     _check_apart(clips)
     return build_video_task(config, decoded(config, clips))
 
@@ -39,7 +47,9 @@ def _clips(name: str, split: str, data_root: Path | None) -> list[Clip]:
     if not folders or not name:
         if any(path.is_file() for path in (root / named, named)):
             raise UserError(f"task.{split}: '{name}' is a file; name its folder")
-        raise UserError(f"task.{split}: folder '{name}' does not exist below {root} or the current folder")
+        raise UserError(
+            f"task.{split}: folder '{name}' does not exist below {root} or the current folder"
+        )
     clips = find_clips(folders[0])
     if not clips:
         raise UserError(
@@ -57,5 +67,6 @@ def _check_apart(clips: dict[Split, list[Clip]]) -> None:
             other = seen.setdefault(clip.path.resolve(), split)
             if other != split:
                 raise UserError(
-                    f"{clip.path}: both in task.{other} and in task.{split}; use folders that share no clips"
+                    f"{clip.path}: both in task.{other} and in task.{split}; use folders that "
+                    "share no clips"
                 )

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-#: How far ∂J/∂loss may be from what was announced, as a share of its largest value; rounding takes 1e-6.
+#: How far ∂J/∂loss may be from what was announced, as a share of its largest value; rounding takes
+#: 1e-6.
 _TOLERANCE = 1e-3
 
 
@@ -17,7 +18,9 @@ class HeadSums:
     """Σ over tokens of weight·∂loss/∂head: one buffer for all layers."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._sums: list[Any] = [None if one is None else torch.zeros_like(one.detach()) for one in (weight, bias)]
+        self._sums: list[Any] = [
+            None if one is None else torch.zeros_like(one.detach()) for one in (weight, bias)
+        ]
 
     def add(self, weights: Tensor, p: Tensor, states: Tensor) -> None:
         """Add some tokens: their weights, softmax − one-hot, and states."""
@@ -32,26 +35,36 @@ class HeadSums:
             for_bias += torch.mv(p.t(), weights.to(p))
 
     def take(self, factor: Tensor | None = None) -> list[Any]:
-        """The sums for weight and bias, times a factor; only once, so that autograd can keep them without a copy."""
+        """The sums for weight and bias, times a factor; only once, so that autograd can keep them
+        without a copy.
+        """
         if not self._sums:
-            raise RuntimeError("the losses of a trained head can be back-propagated only once; compute them again")
+            raise RuntimeError(
+                "the losses of a trained head can be back-propagated only once; compute them again"
+            )
         sums, self._sums = self._sums, []
-        return [one if one is None or factor is None else one.mul_(factor.to(one.dtype)) for one in sums]
+        return [
+            one if one is None or factor is None else one.mul_(factor.to(one.dtype)) for one in sums
+        ]
 
 
 @dataclass(frozen=True)
 class HeadShare:
-    """What one layer adds to the gradient: `weights` are ∂J/∂loss of its examples, or of its tokens."""
+    """What one layer adds to the gradient: `weights` are ∂J/∂loss of its examples, or of its
+    tokens.
+    """
 
     sums: HeadSums
     weights: Tensor
 
 
 class HeadGradient:
-    """∂J/∂head of losses that are still to be computed, for ∂J/∂losses announced up to a common factor.
+    """∂J/∂head of losses that are still to be computed, for ∂J/∂losses announced up to a common
+    factor.
 
-    `share` is what each layer adds; `attach` gives the sum to autograd. Without it the logits of every layer would have
-    to be computed again in the backward pass, or the gradient stored once per layer.
+    `share` is what each layer adds; `attach` gives the sum to autograd. Without it the logits of
+    every layer would have to be computed again in the backward pass, or the gradient stored once
+    per layer.
     """
 
     def __init__(self, announced: Tensor) -> None:
@@ -72,8 +85,8 @@ class HeadGradient:
     def attach(self, losses: Tensor) -> Tensor:
         """The losses, (layers, examples), whose backward pass gives the head its gradient.
 
-        If ∂J/∂losses is not what was announced, the head's gradient is NaN: to find out and raise an error, the CPU
-        would have to wait for the device.
+        If ∂J/∂losses is not what was announced, the head's gradient is NaN: to find out and raise
+        an error, the CPU would have to wait for the device.
         """
         if self._sums is None or self._head is None:
             return losses
@@ -87,13 +100,18 @@ def is_trained(head: nn.Linear) -> bool:
 
 
 class _Attached(torch.autograd.Function):
-    """The identity in the losses; the backward pass returns the sums, times the factor in ∂J/∂losses."""
+    """The identity in the losses; the backward pass returns the sums, times the factor in
+    ∂J/∂losses.
+    """
 
     @staticmethod
-    def forward(ctx: Any, losses: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
+    def forward(
+        ctx: Any, losses: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any
+    ) -> Tensor:
         announced, ctx.sums = rest
         ctx.save_for_backward(announced)
-        # Not a view: hooks on one (FSDP's) get lost in operations in place, and torch warns of that.
+        # Not a view: hooks on one (FSDP's) get lost in operations in place, and torch warns of
+        # that.
         return losses.clone()
 
     @staticmethod

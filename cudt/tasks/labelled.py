@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def positions(batch: Batch) -> Tensor:
     """The indices of labelled tokens in the flattened batch, in order.
 
-    A task puts them into its batches as `labelled`, because finding them on a GPU makes the CPU wait for it.
+    A task puts them into its batches as `labelled`, because finding them on a GPU makes the CPU
+    wait for it.
     """
     if "labelled" in batch:
         return batch["labelled"]
@@ -33,7 +34,9 @@ def flat(by_example: Sequence[Tensor], width: int) -> Tensor:
 
 
 def labels_kept(batch: Batch, by_example: Sequence[Tensor], count: int, seed: int | str) -> Batch:
-    """The batch with `count` labels of each example, drawn by (seed, id) from their positions; all if it has fewer."""
+    """The batch with `count` labels of each example, drawn by (seed, id) from their positions; all
+    if it has fewer.
+    """
     import torch
 
     from cudt.utils.transfer import sent
@@ -44,7 +47,11 @@ def labels_kept(batch: Batch, by_example: Sequence[Tensor], count: int, seed: in
         chosen.append(own[torch.randperm(len(own), generator=generator)[:count].sort().values])
     labels = batch["labels"]
     labelled = sent(flat(chosen, labels.shape[1]), labels.device)
-    kept = torch.full_like(labels, IGNORED).flatten().index_copy(0, labelled, labels.flatten()[labelled])
+    kept = (
+        torch.full_like(labels, IGNORED)
+        .flatten()
+        .index_copy(0, labelled, labels.flatten()[labelled])
+    )
     return {**batch, "labels": kept.view_as(labels), "labelled": labelled}
 
 

@@ -1,4 +1,6 @@
-"""MNLI: whether a premise entails a hypothesis, contradicts it, or neither (Williams et al., 2018; in GLUE)."""
+"""MNLI: whether a premise entails a hypothesis, contradicts it, or neither (Williams et al., 2018;
+in GLUE).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ COLUMNS = Columns(("premise", "hypothesis"), "label")
 
 
 class Config(TextConfig):
-    """Keys of MNLI. GLUE does not publish the labels of its test split, so a validation split serves as test data."""
+    """Keys of MNLI. GLUE does not publish the labels of its test split, so a validation split
+    serves as test data.
+    """
 
     n_classes: ClassVar[int] = 3
 

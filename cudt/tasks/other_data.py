@@ -1,7 +1,8 @@
 """Test data of another task, for runs that were never trained on it.
 
-The other task gets the keys that tasks of its family share, such as the size of frames, from the run's own section: its
-examples must have the shape of the run's. All other keys, such as a folder, are its own.
+The other task gets the keys that tasks of its family share, such as the size of frames, from the
+run's own section: its examples must have the shape of the run's. All other keys, such as a folder,
+are its own.
 """
 
 from __future__ import annotations
@@ -40,22 +41,33 @@ class OtherData:
         return PREFIX + self.name
 
     def put_into(self, task: Task, data_root: Path | None, pretrained: str | None) -> Task:
-        """The task of a run with the other task's test data; its training data are not read, unless they must be."""
+        """The task of a run with the other task's test data; its training data are not read, unless
+        they must be.
+        """
         return task.tested_on(build_unread(self.task, data_root, pretrained))
 
 
 def named(own: NamedSection, name_or_file: str, source: str = "--on") -> OtherData:
-    """The test data of a recipe or a task, for a run with the section `own`; a UserError if they do not fit it.
+    """The test data of a recipe or a task, for a run with the section `own`; a UserError if they do
+    not fit it.
 
     `source` is the key or option that names it.
     """
     where = f"{source} {name_or_file}"
     name, given = _section(name_or_file, source)
     config = registry.load("task", given["name"]).Config
-    family = next((one for one in (VideoConfig, TextConfig) if isinstance(own, one) and issubclass(config, one)), None)
+    family = next(
+        (
+            one
+            for one in (VideoConfig, TextConfig)
+            if isinstance(own, one) and issubclass(config, one)
+        ),
+        None,
+    )
     if family is None:
         raise UserError(
-            f"{where}: task {own.name} of the run cannot be tested on data of task {given['name']}; "
+            f"{where}: task {own.name} of the run cannot be tested on data of task "
+            f"{given['name']}; "
             "name a task with the same kind of examples (video, or texts with classes)"
         )
     # The version of a dataset on the hub belongs to that dataset.
@@ -73,11 +85,18 @@ def stored(folder: Path, values: dict[str, Any]) -> OtherData:
 
 def _section(name_or_file: str, source: str) -> tuple[str, dict[str, Any]]:
     """The name and the task section of a recipe; of a task, a section with nothing but its name."""
-    if name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file or name_or_file in recipes.names():
+    if (
+        name_or_file.endswith((".yaml", ".yml"))
+        or "/" in name_or_file
+        or name_or_file in recipes.names()
+    ):
         recipe = recipes.load(name_or_file)
         return recipe.name, recipe.settings.task.model_dump(mode="json")
     if registry.problem("task", name_or_file):
-        hint = did_you_mean(name_or_file, [*registry.names("task"), *recipes.names()]) or "; `cudt recipes` lists them"
+        hint = (
+            did_you_mean(name_or_file, [*registry.names("task"), *recipes.names()])
+            or "; `cudt recipes` lists them"
+        )
         raise UserError(f"{source}: no recipe or task is called {shown(name_or_file)}{hint}")
     return checked_name(name_or_file, source), {"name": name_or_file}
 

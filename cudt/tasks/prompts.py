@@ -1,4 +1,6 @@
-"""Prompts for instructions: Alpaca's template, shortened to a maximum length without cutting the template."""
+"""Prompts for instructions: Alpaca's template, shortened to a maximum length without cutting the
+template.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,13 @@ from typing import Any
 
 #: The template of Alpaca (Taori et al., 2023).
 _PLAIN = (
-    "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+    "Below is an instruction that describes a task. Write a response that appropriately "
+    "completes the request.\n\n"
     "### Instruction:\n{instruction}\n\n### Response:\n"
 )
 _WITH_INPUT = (
-    "Below is an instruction that describes a task, paired with an input that provides further context. "
+    "Below is an instruction that describes a task, paired with an input that provides further "
+    "context. "
     "Write a response that appropriately completes the request.\n\n"
     "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:\n"
 )
@@ -47,8 +51,8 @@ def prompt_text(instruction: str, given: str) -> str:
 def fitted_prompt(tokenizer: Any, instruction: str, given: str, most: int) -> Prompt | None:
     """The prompt in at most `most` tokens; None if the template alone is longer.
 
-    The template is never cut, because its end asks the model to respond. The input is cut at its end; if that is not
-    enough, so is the instruction.
+    The template is never cut, because its end asks the model to respond. The input is cut at its
+    end; if that is not enough, so is the instruction.
     """
 
     def tokens(*texts: str) -> list[int]:
@@ -67,16 +71,20 @@ def fitted_prompt(tokenizer: Any, instruction: str, given: str, most: int) -> Pr
 
 
 def _longest(text: str, length: Callable[[str], int], most: int) -> str | None:
-    """The longest prefix of a text with at most `most` tokens; None if even the empty one has more."""
+    """The longest prefix of a text with at most `most` tokens; None if even the empty one has
+    more.
+    """
     fits = bisect.bisect_right(range(len(text) + 1), most, key=lambda end: length(text[:end]))
     return text[: fits - 1] if fits else None
 
 
 def fitted_dialogue(tokenizer: Any, texts: Sequence[str], max_length: int) -> Dialogue | None:
-    """Prompt and response in at most `max_length` tokens; None if there is no response, or no room for it.
+    """Prompt and response in at most `max_length` tokens; None if there is no response, or no room
+    for it.
 
-    The response ends with the tokenizer's end token, unless it is cut. If both are too long together, the response is
-    cut at its end, but keeps at least a quarter of the length (or all it has); the prompt is cut to make room for it.
+    The response ends with the tokenizer's end token, unless it is cut. If both are too long
+    together, the response is cut at its end, but keeps at least a quarter of the length (or all it
+    has); the prompt is cut to make room for it.
     """
     instruction, given, output = texts
     response = tokenizer(output, add_special_tokens=False)["input_ids"]

@@ -2,9 +2,9 @@
 
     the plot was not dull and the cast was charming but the ending was really awful      → negative
 
-The clause after "but" determines the label, the clauses before it say the opposite, and "not" reverses the adjective
-that follows. Word order alone shows which clause is last, and whether "not" belongs to an adjective; a test shows that
-word counts alone are near chance.
+The clause after "but" determines the label, the clauses before it say the opposite, and "not"
+reverses the adjective that follows. Word order alone shows which clause is last, and whether "not"
+belongs to an adjective; a test shows that word counts alone are near chance.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Config(NamedSection):
     data_seed: int = 0
     """Seed of the generated reviews. Separate from the run's seed."""
     loss: LossName = "cross_entropy"
-    """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the paper's theory assumes:
-    brier by 2, clipped_cross_entropy by log 200."""
+    """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the
+    paper's theory assumes: brier by 2, clipped_cross_entropy by log 200."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,9 @@ class Review:
 
 
 def write_review(rng: random.Random) -> tuple[tuple[str, ...], int]:
-    """A random review and its label: one or two clauses of the opposite opinion, "but", and the final clause."""
+    """A random review and its label: one or two clauses of the opposite opinion, "but", and the
+    final clause.
+    """
     label = rng.randrange(2)
     words: list[str] = []
     for _ in range(rng.choice((1, 1, 2))):
@@ -97,26 +99,38 @@ class Reviews(Classification):
         rng = random.Random(config.data_seed)
         seen: set[tuple[str, ...]] = set()
         # Every review is unique, within and across splits.
-        sizes: dict[Split, int] = {"test": config.test, "validation": config.validation, "train": config.train}
+        sizes: dict[Split, int] = {
+            "test": config.test,
+            "validation": config.validation,
+            "train": config.train,
+        }
         for split, size in sizes.items():
             while len(self._splits[split]) < size:
                 words, label = write_review(rng)
                 if words not in seen:
                     seen.add(words)
-                    self._splits[split].append(Review(f"{split}-{len(self._splits[split])}", words, label))
+                    self._splits[split].append(
+                        Review(f"{split}-{len(self._splits[split])}", words, label)
+                    )
 
     def examples(self, split: Split) -> Sequence[Review]:
         return self._splits[split]
 
     def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Review]:
-        reviews = [Review(str(index), tuple(" ".join(parts).split()), IGNORED) for index, parts in enumerate(texts)]
+        reviews = [
+            Review(str(index), tuple(" ".join(parts).split()), IGNORED)
+            for index, parts in enumerate(texts)
+        ]
         for review in reviews:
             if unknown := [word for word in review.words if word not in _INDEX]:
                 raise UserError(
-                    f"text {review.id}: unknown word '{unknown[0]}'; reviews have the words {', '.join(VOCABULARY[1:])}"
+                    f"text {review.id}: unknown word '{unknown[0]}'; reviews have the words "
+                    f"{', '.join(VOCABULARY[1:])}"
                 )
             if not 0 < len(review.words) <= MAX_LENGTH:
-                raise UserError(f"text {review.id}: expected 1 to {MAX_LENGTH} words, got {len(review.words)}")
+                raise UserError(
+                    f"text {review.id}: expected 1 to {MAX_LENGTH} words, got {len(review.words)}"
+                )
         return reviews
 
     def collate(self, examples: Sequence[Review]) -> Batch:
@@ -127,7 +141,9 @@ class Reviews(Classification):
         return {
             "ids": [review.id for review in examples],
             "input_ids": torch.tensor([row + [0] * (length - len(row)) for row in rows]),
-            "attention_mask": torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]),
+            "attention_mask": torch.tensor(
+                [[1] * len(row) + [0] * (length - len(row)) for row in rows]
+            ),
             "labels": torch.tensor([review.label for review in examples]),
         }
 
@@ -136,5 +152,7 @@ class Reviews(Classification):
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> Reviews:
-    """The task; it generates its data and has its own vocabulary, so it needs neither data root nor tokenizer."""
+    """The task; it generates its data and has its own vocabulary, so it needs neither data root nor
+    tokenizer.
+    """
     return Reviews(config)

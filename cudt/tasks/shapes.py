@@ -54,7 +54,9 @@ def make_clip(rng: np.random.Generator, length: int, size: int) -> Image:
 
 
 def _texture(rng: np.random.Generator, size: int) -> Image:
-    """A background: a sum of plane waves around a medium grey, with amplitudes that fall with the frequency."""
+    """A background: a sum of plane waves around a medium grey, with amplitudes that fall with the
+    frequency.
+    """
     import numpy as np
 
     rows, columns = np.mgrid[:size, :size] / size
@@ -62,7 +64,9 @@ def _texture(rng: np.random.Generator, size: int) -> Image:
     for _ in range(12):
         frequency = rng.uniform(0.5, 12)
         angle, phase = rng.uniform(0, 2 * np.pi, 2)
-        wave = np.sin(2 * np.pi * frequency * (rows * np.sin(angle) + columns * np.cos(angle)) + phase)
+        wave = np.sin(
+            2 * np.pi * frequency * (rows * np.sin(angle) + columns * np.cos(angle)) + phase
+        )
         picture += 28 / (1 + frequency / 2) * wave
     return picture
 
@@ -101,12 +105,20 @@ def build(config: Config, data_root: Path | None, pretrained: str | None) -> Vid
 
     if config.clip_length < config.frames:
         raise UserError(
-            f"task.clip_length = {config.clip_length}: shorter than task.frames = {config.frames}; raise it"
+            f"task.clip_length = {config.clip_length}: shorter than task.frames = "
+            f"{config.frames}; raise it"
         )
     rng = np.random.default_rng(config.data_seed)
     # Training clips come last, so that their number does not change the others.
-    sizes: dict[Split, int] = {"test": config.test, "validation": config.validation, "train": config.train}
-    footage = {split: [_footage(rng, config, f"clip-{n}") for n in range(size)] for split, size in sizes.items()}
+    sizes: dict[Split, int] = {
+        "test": config.test,
+        "validation": config.validation,
+        "train": config.train,
+    }
+    footage = {
+        split: [_footage(rng, config, f"clip-{n}") for n in range(size)]
+        for split, size in sizes.items()
+    }
     return build_video_task(config, footage)
 
 

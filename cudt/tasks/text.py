@@ -1,4 +1,6 @@
-"""Text classification on your own data: files (csv, tsv, json, jsonl, parquet) or any dataset on the hub."""
+"""Text classification on your own data: files (csv, tsv, json, jsonl, parquet) or any dataset on
+the hub.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from cudt.tasks.text_classification import TextClassification, TextConfig, build
 class Config(TextConfig):
     """Your own texts and labels: files, or a dataset of the Hugging Face hub.
 
-    Without `hub`, `train`, `validation` and `test` are files, relative to the data root or the current folder; `*`
-    matches several. With `hub`, they are splits of that dataset.
+    Without `hub`, `train`, `validation` and `test` are files, relative to the data root or the
+    current folder; `*` matches several. With `hub`, they are splits of that dataset.
     """
 
     train: str
@@ -37,7 +39,9 @@ class Config(TextConfig):
     @model_validator(mode="after")
     def _test_is_not_train(self) -> Config:
         if self.train in (self.test, self.validation):
-            raise ValueError("train names the same data as test or validation; give each split its own")
+            raise ValueError(
+                "train names the same data as test or validation; give each split its own"
+            )
         return self
 
     @model_validator(mode="after")
@@ -45,13 +49,17 @@ class Config(TextConfig):
         if self.subset is not None and self.hub is None:
             raise ValueError("subset is a part of a hub dataset; set hub too, or remove subset")
         if self.revision is not None and self.hub is None:
-            raise ValueError("revision is a version of a hub dataset; set hub too, or remove revision")
+            raise ValueError(
+                "revision is a version of a hub dataset; set hub too, or remove revision"
+            )
         return self
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> TextClassification:
     """The task on the files or splits that the recipe names."""
-    columns = Columns((config.text,) if isinstance(config.text, str) else tuple(config.text), config.label)
+    columns = Columns(
+        (config.text,) if isinstance(config.text, str) else tuple(config.text), config.label
+    )
 
     def read(name: str) -> Records:
         if config.hub is not None:

@@ -1,4 +1,6 @@
-"""Text classification: records are split, tokenized and batched. Text tasks differ only in where records come from."""
+"""Text classification: records are split, tokenized and batched. Text tasks differ only in where
+records come from.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,18 @@ class TextConfig(HubDataSection):
     """Keys that all text classification tasks share."""
 
     max_length: Length | None = None
-    """Most tokens of an example; longer ones are cut. null for the model's own limit, at most 512."""
+    """Most tokens of an example; longer ones are cut. null for the model's own limit, at most
+    512."""
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Share of the training records held out for validation, if there is no validation split."""
     limit: Limit = Limit()
     """Use at most this many examples of each split; all by default."""
     data_seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
+    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
+    run's seed."""
     loss: LossName = "cross_entropy"
-    """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the paper's theory assumes:
-    brier by 2, clipped_cross_entropy by log(100·K) for K classes."""
+    """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the
+    paper's theory assumes: brier by 2, clipped_cross_entropy by log(100·K) for K classes."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,9 @@ class Text:
 
 @dataclass(frozen=True)
 class Tokens:
-    """One tokenized example: `input_ids`, and whatever else its tokenizer returns for each position."""
+    """One tokenized example: `input_ids`, and whatever else its tokenizer returns for each
+    position.
+    """
 
     id: str
     inputs: dict[str, np.ndarray[Any, Any]]
@@ -105,30 +111,48 @@ class TextClassification(Classification):
             self._check(split)
         return self._tokens[split]
 
-    def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Tokens]:
+    def corrupted(
+        self, split: Split, noise: TextNoise, level: float, seed: int
+    ) -> Sequence[Tokens]:
         """The examples of a split with noise in their texts."""
         clean = self._texts[split]
         noisy = noise.corrupt_all([(text.id, text.texts) for text in clean], level, seed)
-        damaged = [Text(text.id, texts, text.label) for text, texts in zip(clean, noisy, strict=True)]
+        damaged = [
+            Text(text.id, texts, text.label) for text, texts in zip(clean, noisy, strict=True)
+        ]
         return self._tokenised(damaged)
 
     def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Tokens]:
         expected = len(self._texts["train"][0].texts)
         for index, parts in enumerate(texts):
             if len(parts) != expected:
-                raise UserError(f"text {index}: expected {expected} text(s), as in the training data, got {len(parts)}")
+                raise UserError(
+                    f"text {index}: expected {expected} text(s), as in the training data, got "
+                    f"{len(parts)}"
+                )
         new = [Text(str(index), parts, IGNORED) for index, parts in enumerate(texts)]
         return self._tokenised(new) if new else []
 
     def tested_on(self, other: Task) -> TextClassification:
         if not isinstance(other, TextClassification):
-            raise UserError("texts with classes can only be tested on other texts with classes; name such a task")
+            raise UserError(
+                "texts with classes can only be tested on other texts with classes; name such a "
+                "task"
+            )
         if other.classes != self.classes:
             mine, theirs = (", ".join(map(repr, one.classes[:20])) for one in (self, other))
-            raise UserError(f"the other data have the classes {theirs}, the run has {mine}; name data with its classes")
+            raise UserError(
+                f"the other data have the classes {theirs}, the run has {mine}; name data with "
+                "its classes"
+            )
         if other.has_pairs != self.has_pairs:
-            mine, theirs = ("pairs of texts" if one.has_pairs else "single texts" for one in (self, other))
-            raise UserError(f"the other data are {theirs}, the run was trained on {mine}; name data of the same kind")
+            mine, theirs = (
+                "pairs of texts" if one.has_pairs else "single texts" for one in (self, other)
+            )
+            raise UserError(
+                f"the other data are {theirs}, the run was trained on {mine}; name data of the "
+                "same kind"
+            )
         splits = OnDemand(SPLITS, lambda split: (other if split == "test" else self)._texts[split])
         return TextClassification(splits, self.classes, self.tokenizer, self.max_length, self.loss)
 
@@ -149,7 +173,9 @@ class TextClassification(Classification):
     def fingerprint(self, splits: Sequence[Split]) -> str:
         parts = []
         for texts in (self._texts[split] for split in splits):
-            parts.append(tokens.key(self.tokenizer, [text.texts for text in texts], self.max_length))
+            parts.append(
+                tokens.key(self.tokenizer, [text.texts for text in texts], self.max_length)
+            )
             parts += [f"{text.id} {text.label}" for text in texts]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
@@ -177,7 +203,9 @@ class TextClassification(Classification):
 
     def _tokenised(self, texts: Sequence[Text]) -> list[Tokens]:
         rows = tokens.tokenise(self.tokenizer, [text.texts for text in texts], self.max_length)
-        return [Tokens(text.id, inputs, text.label) for text, inputs in zip(texts, rows, strict=True)]
+        return [
+            Tokens(text.id, inputs, text.label) for text, inputs in zip(texts, rows, strict=True)
+        ]
 
 
 def _padded(values: np.ndarray[Any, Any], length: int, fill: int) -> np.ndarray[Any, Any]:
@@ -193,7 +221,9 @@ def build_text_task(
     data_root: Path | None,
     pretrained: str | None,
 ) -> TextClassification:
-    """The task on some records; `names` are the source's names of train, test and, if it has one, validation."""
+    """The task on some records; `names` are the source's names of train, test and, if it has one,
+    validation.
+    """
     records = OnDemand(names, lambda split: _not_empty(read(names[split]), names[split]))
     classes = _classes(records["train"])
 
@@ -215,8 +245,13 @@ def build_text_task(
     tokenizer = load_tokenizer(pretrained, data_root)
     most = tokenizer.model_max_length
     if config.max_length is not None and config.max_length > most:
-        raise UserError(f"task.max_length = {config.max_length}: '{pretrained}' reads at most {most} tokens; lower it")
-    task = TextClassification(splits, classes, tokenizer, config.max_length or min(most, _LONG), config.loss)
+        raise UserError(
+            f"task.max_length = {config.max_length}: '{pretrained}' reads at most {most} tokens; "
+            "lower it"
+        )
+    task = TextClassification(
+        splits, classes, tokenizer, config.max_length or min(most, _LONG), config.loss
+    )
     task.commit = records["train"].commit
     return task
 
@@ -224,7 +259,8 @@ def build_text_task(
 def _not_empty(records: Records, name: str) -> Records:
     if not len(records):
         raise UserError(
-            f"{', '.join(source for source, _ in records.sources)}: no examples in split '{name}'; add some"
+            f"{', '.join(source for source, _ in records.sources)}: no examples in split "
+            f"'{name}'; add some"
         )
     return records
 
@@ -233,7 +269,8 @@ def _classes(train: Records) -> list[Label]:
     classes = sorted(set(train.labels), key=lambda label: (isinstance(label, str), label))
     if len(classes) < 2:
         raise UserError(
-            f"{train.sources[0][0]}: every example has the label {classes[0]!r}; at least two labels are needed"
+            f"{train.sources[0][0]}: every example has the label {classes[0]!r}; at least two "
+            "labels are needed"
         )
     return classes
 
@@ -242,13 +279,16 @@ def _check_labels(train: Sequence[Text], classes: Sequence[Label]) -> None:
     """Refuse training examples of one class, which a small limit can leave of several."""
     if len({text.label for text in train}) < 2:
         raise UserError(
-            f"train data: all {len(train)} examples have the label {classes[train[0].label]!r}; raise "
+            f"train data: all {len(train)} examples have the label {classes[train[0].label]!r}; "
+            "raise "
             "task.limit.train, or add examples of other labels"
         )
 
 
 def _rows(config: TextConfig, split: Split, size: int, *, from_train: bool) -> np.ndarray[Any, Any]:
-    """The rows of a split in random order, limited; validation is part of train unless it has its own records."""
+    """The rows of a split in random order, limited; validation is part of train unless it has its
+    own records.
+    """
     import numpy as np
 
     rows = np.random.default_rng(config.data_seed).permutation(size)
@@ -256,14 +296,17 @@ def _rows(config: TextConfig, split: Split, size: int, *, from_train: bool) -> n
         held_out = round(config.validation_share * size)
         if not 0 < held_out < size:
             raise UserError(
-                f"task.validation_share = {config.validation_share:g}: leaves no example for validation or training "
+                f"task.validation_share = {config.validation_share:g}: leaves no example for "
+                "validation or training "
                 f"of {size} examples; change it or add examples"
             )
         rows = rows[:held_out] if split == "validation" else rows[held_out:]
     return rows[: getattr(config.limit, split)]
 
 
-def _texts(records: Records, rows: np.ndarray[Any, Any], classes: Sequence[Label], name: str) -> list[Text]:
+def _texts(
+    records: Records, rows: np.ndarray[Any, Any], classes: Sequence[Label], name: str
+) -> list[Text]:
     index = {label: number for number, label in enumerate(classes)}
     texts = []
     for row in rows:
@@ -271,7 +314,8 @@ def _texts(records: Records, rows: np.ndarray[Any, Any], classes: Sequence[Label
         if label not in index:
             known = ", ".join(repr(one) for one in classes[:20])
             raise UserError(
-                f"{records.where(row)}: label {label!r} does not occur in the training data; expected one of {known}"
+                f"{records.where(row)}: label {label!r} does not occur in the training data; "
+                f"expected one of {known}"
             )
         texts.append(Text(f"{name}-{row}", records.texts[row], index[label]))
     return texts

@@ -1,14 +1,16 @@
 """Logits over a vocabulary that are never all in memory at once.
 
-32 layers × 512 tokens × 128,256 words would take 8 GB. Here a layer's answer is the input of the head, and losses are
-computed in chunks of tokens. Gradients are computed in the forward pass, while the logits of a chunk are in memory:
+32 layers × 512 tokens × 128,256 words would take 8 GB. Here a layer's answer is the input of the
+head, and losses are computed in chunks of tokens. Gradients are computed in the forward pass, while
+the logits of a chunk are in memory:
 
     p = softmax(logits) − one-hot(target)         overwrites the logits
     ∂loss/∂state = p·head                         kept for the backward pass, which multiplies it by ∂J/∂loss
     ∂J/∂head = Σ over tokens ∂J/∂loss·p⊗state     if ∂J/∂loss is known before the losses (head_gradient.py)
 
-That takes three products of the size of the head, and two if the head is frozen. If the head is trained and ∂J/∂loss
-is not known before the losses, the backward pass computes the logits again, which takes a fourth.
+That takes three products of the size of the head, and two if the head is frozen. If the head is
+trained and ∂J/∂loss is not known before the losses, the backward pass computes the logits again,
+which takes a fourth.
 """
 
 from __future__ import annotations
@@ -39,17 +41,22 @@ class TokenLogits:
     head: nn.Linear
     dtype: torch.dtype = torch.float32
     share: HeadShare | None = None
-    """What `mean_losses` adds to the gradient of the head; None if the backward pass computes it."""
+    """What `mean_losses` adds to the gradient of the head; None if the backward pass computes
+    it."""
 
     def float(self) -> TokenLogits:
         return dataclasses.replace(self, dtype=torch.float32)
 
     def double(self) -> TokenLogits:
-        """Softmax in fp64; the product with the head keeps its precision, because its weights would double in size."""
+        """Softmax in fp64; the product with the head keeps its precision, because its weights would
+        double in size.
+        """
         return dataclasses.replace(self, dtype=torch.float64)
 
     def adding_to(self, gradient: HeadGradient, row: int) -> TokenLogits:
-        """The same logits, whose `mean_losses`, a row of the losses, add their part of the gradient of the head."""
+        """The same logits, whose `mean_losses`, a row of the losses, add their part of the gradient
+        of the head.
+        """
         return dataclasses.replace(self, share=gradient.share(self.head, row))
 
     def mean_losses(self, labelled: Labelled) -> Tensor:
@@ -69,7 +76,9 @@ class TokenLogits:
             apply: Any = _Losses.apply
             return apply(self.states, self.head.weight, self.head.bias, targets, how)
         chunks = self._chunks(targets)
-        return torch.cat([F.cross_entropy(logits, wanted, reduction="none") for logits, wanted in chunks])
+        return torch.cat(
+            [F.cross_entropy(logits, wanted, reduction="none") for logits, wanted in chunks]
+        )
 
     @torch.no_grad()
     def losses_and_hits(self, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,7 +98,9 @@ class TokenLogits:
 
 @dataclass(frozen=True)
 class DenseLogits:
-    """Logits that are in memory, for heads that are more than one linear map, or have few classes."""
+    """Logits that are in memory, for heads that are more than one linear map, or have few
+    classes.
+    """
 
     logits: Tensor
     """(tokens, classes): of every token that has a label."""
@@ -122,7 +133,8 @@ class _How:
     product_dtype: torch.dtype
     """Of the products with the head."""
     share: HeadShare | None
-    """What is added to the gradient of the head, by token; None if the backward pass computes it."""
+    """What is added to the gradient of the head, by token; None if the backward pass computes
+    it."""
 
 
 def _product_dtype(weight: Tensor) -> torch.dtype:
@@ -131,10 +143,14 @@ def _product_dtype(weight: Tensor) -> torch.dtype:
 
 
 class _Losses(torch.autograd.Function):
-    """The loss of each token. Its gradient is right for any ∂J/∂loss; only that of a `share` was decided before."""
+    """The loss of each token. Its gradient is right for any ∂J/∂loss; only that of a `share` was
+    decided before.
+    """
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, how: _How) -> Tensor:
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, how: _How
+    ) -> Tensor:
         read = _Readout.of(states, weight, bias, how.product_dtype)
         losses = torch.empty_like(targets, dtype=how.dtype)
         gradient = torch.empty_like(read.states) if ctx.needs_input_grad[0] else None
@@ -153,11 +169,18 @@ class _Losses(torch.autograd.Function):
     def backward(ctx: Any, weights: Tensor) -> Any:
         gradient, *saved = ctx.saved_tensors
         for_states = None if gradient is None else weights.unsqueeze(1) * gradient
-        return for_states, *(_head_gradient(weights, saved, ctx.again) if ctx.again else (None, None)), None, None
+        return (
+            for_states,
+            *(_head_gradient(weights, saved, ctx.again) if ctx.again else (None, None)),
+            None,
+            None,
+        )
 
 
 def _head_gradient(weights: Tensor, saved: list[Tensor], how: _How) -> list[Any]:
-    """The gradient of the head for the weights of the losses, from logits that are computed again."""
+    """The gradient of the head for the weights of the losses, from logits that are computed
+    again.
+    """
     states, weight, bias, targets = saved
     read, sums = _Readout.of(states, weight, bias, how.product_dtype), HeadSums(weight, bias)
     for part, _, p in read.chunks(targets, how.dtype):
@@ -174,11 +197,15 @@ class _Readout:
     bias: Tensor | None
 
     @classmethod
-    def of(cls, states: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> _Readout:
+    def of(
+        cls, states: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype
+    ) -> _Readout:
         return cls(states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
 
     def chunks(self, targets: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """For each chunk of tokens: its slice, the losses, and p, which the next chunk overwrites."""
+        """For each chunk of tokens: its slice, the losses, and p, which the next chunk
+        overwrites.
+        """
         tokens, words = len(targets), len(self.weight)
         n_chunks = -(-tokens // max(1, CHUNK // words))
         # Chunks of equal size: a short last one would take more time per token.

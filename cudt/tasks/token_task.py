@@ -1,4 +1,6 @@
-"""The base of tasks with an answer for each token: cross-entropy and accuracy of the tokens that have a label."""
+"""The base of tasks with an answer for each token: cross-entropy and accuracy of the tokens that
+have a label.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class TokenTask(Task):
-    """f is the cross-entropy of the labels, averaged over an example's tokens; the metric is the share that is right.
+    """f is the cross-entropy of the labels, averaged over an example's tokens; the metric is the
+    share that is right.
 
     Examples are weighted by their number of labels, so f_l is the mean over all of them.
     """
@@ -37,7 +40,9 @@ class TokenTask(Task):
         """How often each label occurs in the training data."""
 
     def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
-        """The batch with the labels of `count` tokens of each example; drawn on the CPU, so that no device waits."""
+        """The batch with the labels of `count` tokens of each example; drawn on the CPU, so that no
+        device waits.
+        """
         return labels_kept(batch, self.label_positions(batch), count, seed)
 
     def weights(self, batch: Batch) -> Tensor:
@@ -55,7 +60,9 @@ class TokenTask(Task):
         return labelled.means(losses), labelled.means(hits)
 
     def reference_loss(self) -> float:
-        """The entropy of the labels, −Σ p_w·log p_w: the best loss of a model that ignores its input."""
+        """The entropy of the labels, −Σ p_w·log p_w: the best loss of a model that ignores its
+        input.
+        """
         counts = self.label_counts()
         total = counts.total()
         return -sum(count / total * math.log(count / total) for count in counts.values())

@@ -24,7 +24,9 @@ SETS = {"ped1": _walkway("UCSDped1"), "ped2": _walkway("UCSDped2")}
 
 
 class Config(VideoConfig):
-    """Keys of UCSD Pedestrian, which films two walkways; the paper does not say which one it uses."""
+    """Keys of UCSD Pedestrian, which films two walkways; the paper does not say which one it
+    uses.
+    """
 
     subset: Literal["ped1", "ped2"] = "ped2"
     """Walkway: ped1 (towards the camera) or ped2 (across)."""

@@ -1,4 +1,5 @@
-"""Video denoising: clips are cut into windows of T frames, and a model restores the clean window from a noisy one.
+"""Video denoising: clips are cut into windows of T frames, and a model restores the clean window
+from a noisy one.
 
 Video tasks differ only in where their clips come from.
 """
@@ -40,15 +41,18 @@ class VideoConfig(NamedSection):
     frames: Count = 8
     """Frames T of a window, which is one example."""
     stride: Count = 4
-    """Frames between the starts of two training windows; validation and test windows do not overlap."""
+    """Frames between the starts of two training windows; validation and test windows do not
+    overlap."""
     size: Count = 160
     """Height and width of frames in pixels; all are resized to it."""
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of each training clip, its end, held out for validation if there are no validation clips."""
+    """Share of each training clip, its end, held out for validation if there are no validation
+    clips."""
     limit: Limit = Limit()
     """Use at most this many examples of each split; all by default."""
     data_seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the run's seed."""
+    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
+    run's seed."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,9 @@ class VideoDenoising(Task):
     def tested_on(self, other: Task) -> VideoDenoising:
         if not isinstance(other, VideoDenoising):
             raise UserError("a video task can only be tested on other videos; name such a task")
-        return VideoDenoising(OnDemand(SPLITS, lambda split: (other if split == "test" else self)._splits[split]))
+        return VideoDenoising(
+            OnDemand(SPLITS, lambda split: (other if split == "test" else self)._splits[split])
+        )
 
     def examples(self, split: Split) -> Sequence[Window]:
         if split not in self._checked:
@@ -121,8 +127,14 @@ class VideoDenoising(Task):
         """Warn of clips that are also training clips."""
         training = self._clips("train")
         # Without validation clips, validation is another part of the training clips.
-        own = [clip for clip in self._clips(split) if split != "train" and all(clip is not one for one in training)]
-        leaked = findings.leaked([clip.digest for clip in own], [clip.digest for clip in training], "clips")
+        own = [
+            clip
+            for clip in self._clips(split)
+            if split != "train" and all(clip is not one for one in training)
+        ]
+        leaked = findings.leaked(
+            [clip.digest for clip in own], [clip.digest for clip in training], "clips"
+        )
         self._notes |= findings.report(split, [leaked])
 
     def _clips(self, split: Split) -> list[Footage]:
@@ -148,20 +160,28 @@ class VideoDenoising(Task):
         return {"PSNR": 10 * math.log10(PEAK**2 / mean_score) if mean_score else math.inf}
 
     def reference_loss(self) -> float:
-        """H·W times the variance of the training pixels: the loss of the best answer of one uniform grey."""
+        """H·W times the variance of the training pixels: the loss of the best answer of one uniform
+        grey.
+        """
         import numpy as np
 
         count, total, squares = 0, 0, 0
         for window in self._splits["train"]:
             pixels: np.ndarray[Any, Any] = window.frames.astype(np.int64)
-            count, total, squares = count + pixels.size, total + pixels.sum(), squares + np.square(pixels).sum()
+            count, total, squares = (
+                count + pixels.size,
+                total + pixels.sum(),
+                squares + np.square(pixels).sum(),
+            )
         return float(self.height * self.width * (squares / count - (total / count) ** 2))
 
     def fingerprint(self, splits: Sequence[Split]) -> str:
         digest = hashlib.blake2b(digest_size=8)
         for split in splits:
             for window in self._splits[split]:
-                digest.update(f"{split} {window.id} {window.footage.digest} {window.start} {window.length}\n".encode())
+                digest.update(
+                    f"{split} {window.id} {window.footage.digest} {window.start} {window.length}\n".encode()
+                )
         return digest.hexdigest()
 
     def pictures(self, values: Tensor) -> np.ndarray[Any, Any]:
@@ -170,8 +190,12 @@ class VideoDenoising(Task):
         return values.detach().round().clamp(0, PEAK).to(torch.uint8).cpu().numpy()
 
 
-def build_video_task(config: VideoConfig, footage: Mapping[Split, Sequence[Footage]]) -> VideoDenoising:
-    """The task on some clips; without validation clips, the end of each training clip is for validation."""
+def build_video_task(
+    config: VideoConfig, footage: Mapping[Split, Sequence[Footage]]
+) -> VideoDenoising:
+    """The task on some clips; without validation clips, the end of each training clip is for
+    validation.
+    """
     whole = OnDemand(footage, lambda split: [_Part(clip, 0, len(clip)) for clip in footage[split]])
     divided = OnDemand(SEEN, lambda split: _hold_out(config, whole["train"])[split])
 
@@ -200,7 +224,9 @@ def _hold_out(config: VideoConfig, clips: Sequence[_Part]) -> dict[Split, list[_
     ]
     return {
         "train": [_Part(part.footage, 0, end) for part, end in pairs],
-        "validation": [_Part(part.footage, end, part.stop) for part, end in pairs if end < part.stop],
+        "validation": [
+            _Part(part.footage, end, part.stop) for part, end in pairs if end < part.stop
+        ],
     }
 
 
@@ -211,7 +237,9 @@ def _windows(config: VideoConfig, split: Split, parts: Sequence[_Part]) -> list[
     windows = [window for part in parts for window in _cut(config.frames, stride, split, part)]
     if not windows:
         advice = " or raise task.validation_share" if split == "validation" else ""
-        raise UserError(f"no {split} clip has {config.frames} frames (task.frames); lower it{advice}")
+        raise UserError(
+            f"no {split} clip has {config.frames} frames (task.frames); lower it{advice}"
+        )
     most = getattr(config.limit, split)
     if most is None or most >= len(windows):
         return windows
@@ -223,7 +251,8 @@ def _cut(length: int, stride: int, split: Split, part: _Part) -> Iterator[Window
     if part.stop - part.start < length:
         frames = part.stop - part.start
         warnings.warn(
-            f"skipped {split} clip '{part.footage.name}': {frames} frames, and a window has {length} (task.frames)",
+            f"skipped {split} clip '{part.footage.name}': {frames} frames, and a window has "
+            f"{length} (task.frames)",
             DataWarning,
             stacklevel=2,
         )
@@ -233,4 +262,7 @@ def _cut(length: int, stride: int, split: Split, part: _Part) -> Iterator[Window
 
 def decoded(config: VideoConfig, clips: Mapping[Split, Sequence[Clip]]) -> OnDemand[list[Footage]]:
     """The frames of each split's clips, from the cache."""
-    return OnDemand(clips, lambda split: frame_cache.prepare(clips[split], config.size, f"{config.name} {split}"))
+    return OnDemand(
+        clips,
+        lambda split: frame_cache.prepare(clips[split], config.size, f"{config.name} {split}"),
+    )

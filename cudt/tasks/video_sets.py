@@ -1,4 +1,6 @@
-"""Published video datasets as they are downloaded: their folders, their source, and which parts are available."""
+"""Published video datasets as they are downloaded: their folders, their source, and which parts are
+available.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from cudt.utils.errors import UserError
 
 @dataclass(frozen=True)
 class VideoSet:
-    """A dataset of clips in `<data root>/<folder>`, or in the folder there that its archive unpacks into."""
+    """A dataset of clips in `<data root>/<folder>`, or in the folder there that its archive unpacks
+    into.
+    """
 
     name: str
     folder: str
@@ -35,11 +39,16 @@ class VideoSet:
         for split, found in clips.items():
             if not found:
                 kinds = ", ".join(f"*{suffix}" for suffix in self.suffixes)
-                raise UserError(f"{base / self.folders[split]}: no clips ({kinds}); download them from {self.homepage}")
+                raise UserError(
+                    f"{base / self.folders[split]}: no clips ({kinds}); download them from "
+                    f"{self.homepage}"
+                )
         return clips
 
     def status(self, data_root: Path | None) -> DatasetStatus:
-        """Which clips are available, and how many of them are decoded to frames of the default size."""
+        """Which clips are available, and how many of them are decoded to frames of the default
+        size.
+        """
         size: int = VideoConfig.model_fields["size"].default
         base = self._base(data_root)
         if base is None:
@@ -48,7 +57,10 @@ class VideoSet:
         parts: dict[str, str] = {}
         for split, clips in found.items():
             ready = sum(frame_cache.is_prepared(clip, size) for clip in clips)
-            parts[split] = f"{len(clips)} clip{'' if len(clips) == 1 else 's'}, {ready} decoded to {size}×{size}"
+            parts[split] = (
+                f"{len(clips)} clip{'' if len(clips) == 1 else 's'}, {ready} decoded to "
+                f"{size}×{size}"
+            )
         empty = [self.folders[split] for split, clips in found.items() if not clips]
         problem = f"no clips in {', '.join(empty)}" if empty else ""
         return DatasetStatus(self.name, base, parts, problem)
@@ -63,7 +75,9 @@ class VideoSet:
         top, marker = self._folder(data_root), self.folders["train"]
         if not top.is_dir():
             return None
-        inside = sorted(path for path in top.iterdir() if path.is_dir() and not path.name.startswith("."))
+        inside = sorted(
+            path for path in top.iterdir() if path.is_dir() and not path.name.startswith(".")
+        )
         # Archives unpack into their own folder, which users keep or remove.
         return next((folder for folder in (top, *inside) if (folder / marker).is_dir()), None)
 
@@ -72,6 +86,7 @@ class VideoSet:
 
     def _missing(self, data_root: Path | None) -> str:
         return (
-            f"no folder {self.folders['train']} in {self._folder(data_root)}; download the archive from "
+            f"no folder {self.folders['train']} in {self._folder(data_root)}; download the "
+            "archive from "
             f"{self.homepage} and unpack it there"
         )

@@ -20,7 +20,13 @@ from cudt.models.sharding import is_sharded
 from cudt.runs.checksums import check_file, forget, replacing_checked
 from cudt.runs.run import Run
 from cudt.training import checkpoint_file
-from cudt.training.checkpoint_file import CheckpointFile, FileRecord, damage_of, damaged, write_tensors
+from cudt.training.checkpoint_file import (
+    CheckpointFile,
+    FileRecord,
+    damage_of,
+    damaged,
+    write_tensors,
+)
 from cudt.training.history import History
 from cudt.training.shards import gathered_weights, load_shards, save_shards, sharded_moments
 from cudt.training.state import TrainingState
@@ -39,13 +45,15 @@ _OURS = re.compile(r"(checkpoint-|step-)|\.+(checkpoint-|step-|best\.|last\.)")
 class Checkpoints:
     """Saves and restores everything that training changes.
 
-    A checkpoint is checkpoint-<number>.json and the files that it names (checkpoint_file.py). None of them is ever
-    changed, the JSON is written last, and older checkpoints are deleted after that: there is a complete one at any
-    time. Two are kept, of two numbers of updates, so that the older one is used if a file of the newer is damaged.
-    best.safetensors and last.safetensors are further names of files of weights.
+    A checkpoint is checkpoint-<number>.json and the files that it names (checkpoint_file.py). None
+    of them is ever changed, the JSON is written last, and older checkpoints are deleted after that:
+    there is a complete one at any time. Two are kept, of two numbers of updates, so that the older
+    one is used if a file of the newer is damaged. best.safetensors and last.safetensors are further
+    names of files of weights.
 
-    If the processes share the weights, their shards and those of the optimiser are in a folder instead (shards.py). All
-    processes call these methods together; only the main one writes anything but shards, and the others wait for it.
+    If the processes share the weights, their shards and those of the optimiser are in a folder
+    instead (shards.py). All processes call these methods together; only the main one writes
+    anything but shards, and the others wait for it.
     """
 
     run: Run
@@ -94,7 +102,11 @@ class Checkpoints:
         if shards is not None:
             # The rest is in the shards.
             optimizer = {"param_groups": optimizer["param_groups"]}
-        tree = {"optimizer": optimizer, "descent": self.descent.state_dict(), "generators": generators}
+        tree = {
+            "optimizer": optimizer,
+            "descent": self.descent.state_dict(),
+            "generators": generators,
+        }
         plain, tensors = taken_apart(tree)
         file = checkpoint_file.file_of(self.folder, number)
         tensor_file = file.with_suffix(".safetensors")
@@ -111,7 +123,9 @@ class Checkpoints:
         self._keep(number, content)
 
     def _keep(self, number: int, content: CheckpointFile) -> None:
-        """Delete all checkpoints but this one and the one before, and what killed processes left."""
+        """Delete all checkpoints but this one and the one before, and what killed processes
+        left.
+        """
         # The same weights in both would be damaged together.
         others = [one for one in self._kept if one[1].progress.step != content.progress.step]
         self._kept = [(number, content), *(others or self._kept)[:1]]
@@ -122,7 +136,9 @@ class Checkpoints:
                 delete(path)
 
     def save_weights(self, which: Weights, step: int) -> None:
-        """Name the weights after `step` updates best.safetensors or last.safetensors, if the recipe needs them."""
+        """Name the weights after `step` updates best.safetensors or last.safetensors, if the recipe
+        needs them.
+        """
         settings = self.run.recipe.settings
         if which in settings.checkpoints.needed(settings.training.select):
             (name,) = self._write_weights(step)
@@ -132,7 +148,9 @@ class Checkpoints:
             processes.wait()
 
     def _write_shards(self, step: int) -> dict[str, FileRecord]:
-        """The shards of weights and optimiser after `step` updates, by name; they are written once."""
+        """The shards of weights and optimiser after `step` updates, by name; they are written
+        once.
+        """
         path = self.folder / f"step-{step}"
         if not any(name.startswith(f"{path.name}/") for name in self._written_shards):
             self._written_shards = save_shards(path, self.layerwise, self.optimizer)
@@ -154,22 +172,30 @@ class Checkpoints:
     def restore(self) -> tuple[TrainingState, History]:
         """Load the newest checkpoint that is intact into model, optimisers and random generators.
 
-        The checkpoint may be of another number of processes; one that it does not know seeds its generators.
+        The checkpoint may be of another number of processes; one that it does not know seeds its
+        generators.
         """
         self._kept = processes.from_main(self._intact() if processes.is_main_process() else [])
         _, content = self._kept[0]
         # Copied, because they are parts of the file otherwise, which the next checkpoints delete.
-        tensors = {name: tensor.clone() for name, tensor in load_file(self.folder / content.state_file).items()}
+        tensors = {
+            name: tensor.clone()
+            for name, tensor in load_file(self.folder / content.state_file).items()
+        }
         tree = put_together(content.state, tensors)
         self._load(tree, content)
         self._restore_rest(tree, content.progress)
         # The main process writes it.
-        history = self._history if processes.is_main_process() else History(size=content.history.bytes)
+        history = (
+            self._history if processes.is_main_process() else History(size=content.history.bytes)
+        )
         # A copy, because training changes it, and the checkpoint on disk stays as it is.
         return replace(content.progress), history
 
     def _intact(self) -> list[tuple[int, CheckpointFile]]:
-        """The newest intact checkpoint and those before it; warns of damaged ones that are newer."""
+        """The newest intact checkpoint and those before it; warns of damaged ones that are
+        newer.
+        """
         found: list[tuple[int, CheckpointFile]] = []
         damages: list[DamagedFileError] = []
         for number in checkpoint_file.numbers_in(self.folder):
@@ -185,11 +211,15 @@ class Checkpoints:
             raise damages[0]
         for one in damages:
             instead = f"resuming from update {found[0][1].progress.step} instead"
-            warnings.warn(f"{one.path}: damaged ({one.reason}); {instead}", DataWarning, stacklevel=2)
+            warnings.warn(
+                f"{one.path}: damaged ({one.reason}); {instead}", DataWarning, stacklevel=2
+            )
         return found
 
     def _check(self, content: CheckpointFile) -> None:
-        """Refuse a checkpoint of which a file, or the beginning of history.csv, is not as it was written."""
+        """Refuse a checkpoint of which a file, or the beginning of history.csv, is not as it was
+        written.
+        """
         for name, record in sorted(content.files.items()):
             if (reason := damage_of(self.folder / name, record)) is not None:
                 raise damaged(self.folder / name, reason)
@@ -203,8 +233,14 @@ class Checkpoints:
             self.optimizer.load_state_dict(sharded_moments(optimizer, self.optimizer))
             self._written = {content.weights: content.files[content.weights]}
         else:
-            own = {name: one for name, one in content.files.items() if name.startswith(f"{content.weights}/")}
-            files = sorted((self.folder / name for name in own), key=lambda path: int(path.name.split("-")[0]))
+            own = {
+                name: one
+                for name, one in content.files.items()
+                if name.startswith(f"{content.weights}/")
+            }
+            files = sorted(
+                (self.folder / name for name in own), key=lambda path: int(path.name.split("-")[0])
+            )
             load_shards(files, self.layerwise, self.optimizer, optimizer["param_groups"])
             self._written_shards = own
 
@@ -224,13 +260,17 @@ def _name(run: Run, which: Weights) -> str:
 
 
 def _files(run: Run) -> list[Path]:
-    """Everything that belongs to checkpoints, without the weights of the best and of the last epoch."""
+    """Everything that belongs to checkpoints, without the weights of the best and of the last
+    epoch.
+    """
     folder = run.checkpoints
     return [path for path in folder.iterdir() if _OURS.match(path.name)] if folder.is_dir() else []
 
 
 def discard(run: Run) -> None:
-    """Delete what a finished run no longer needs: its checkpoint, and weights that `checkpoints.keep` does not name."""
+    """Delete what a finished run no longer needs: its checkpoint, and weights that
+    `checkpoints.keep` does not name.
+    """
     # First what makes a checkpoint exist, because it must have its files.
     for path in sorted(_files(run), key=lambda path: path.suffix != ".json"):
         delete(path)
@@ -263,6 +303,7 @@ def _explain_missing(run: Run, file: Path) -> None:
         recipe = ("--recipe", run.path / "recipe.yaml")
         command = as_command("train", *recipe, "--set", "checkpoints.keep=both", "--out", "FOLDER")
         raise UserError(
-            f"{file}: not kept (checkpoints.keep: {checkpoints.keep}); to get these weights, train the run again in "
+            f"{file}: not kept (checkpoints.keep: {checkpoints.keep}); to get these weights, "
+            "train the run again in "
             f"another folder: `{command}`"
         )

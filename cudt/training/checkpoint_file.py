@@ -5,7 +5,8 @@
     step-900.safetensors        the weights after 900 updates, or the folder step-900 of shards (shards.py)
     ../history.csv              its first bytes
 
-A number is never used again while its files exist, so that no file of a complete checkpoint is replaced.
+A number is never used again while its files exist, so that no file of a complete checkpoint is
+replaced.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from safetensors.torch import save_file
 from torch import Tensor
 from typing_extensions import Self
@@ -53,7 +61,8 @@ class CheckpointFile(_Strict):
     format: Literal[1]
     progress: TrainingState
     weights: str
-    """The file of the weights, or the folder of shards of weights and optimiser, next to this file."""
+    """The file of the weights, or the folder of shards of weights and optimiser, next to this
+    file."""
     state: Any
     """Optimisers, multipliers and random generators (state_tree.py)."""
     state_file: str
@@ -139,7 +148,8 @@ def damaged(path: Path, reason: str) -> DamagedFileError:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> FileRecord:
     """Write a safetensors file; return what to check it by."""
-    # The library writes a temporary file of its own next to the given one, which a kill would leave there for ever.
+    # The library writes a temporary file of its own next to the given one, which a kill would leave
+    # there for ever.
     with replacing(path) as temporary, folder_next_to(path) as folder:
         save_file(tensors, folder / "tensors")
         (folder / "tensors").replace(temporary)
@@ -160,7 +170,9 @@ def damage_of(path: Path, expected: FileRecord) -> str | None:
 
 
 def unreadable(error: OSError) -> str:
-    """What is wrong with a file on a bad sector; other errors are raised, because the file may be intact."""
+    """What is wrong with a file on a bad sector; other errors are raised, because the file may be
+    intact.
+    """
     if error.errno != errno.EIO:
         raise error
     return UNREADABLE

@@ -22,7 +22,8 @@ def write(
     verdicts: list[LayerVerdict],
     sigma_x: float,
 ) -> None:
-    """Write the validation losses and the verdict of the run's own weights, and mark the run as finished.
+    """Write the validation losses and the verdict of the run's own weights, and mark the run as
+    finished.
 
     `sigma_x` is σ_x of these weights.
     """
@@ -49,7 +50,9 @@ def write(
         feasible=feasibility.is_feasible(verdicts),
         monotone=feasibility.is_monotone(descent.reference, measured.layer_losses.tolist()),
         verdicts=[VerdictInfo(**dataclasses.asdict(one), verdict=one.verdict) for one in verdicts],
-        multipliers=MultiplierInfo(best=state.best_multipliers, last=descent.multiplier_values.tolist()),
+        multipliers=MultiplierInfo(
+            best=state.best_multipliers, last=descent.multiplier_values.tolist()
+        ),
     )
     stopped = early_stop(state)
     run.update_info(info if stopped is None else info.model_copy(update={"stopped_early": stopped}))

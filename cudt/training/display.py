@@ -15,8 +15,9 @@ from cudt.training.view import TrainingView
 from cudt.utils.progress import duration
 from cudt.utils.ranges import ranges
 
-#: Without a terminal, seconds between two lines within an epoch; a quarter of an epoch gets a line sooner if it took at
-#: least the shorter time, so that a long training is never silent and a short one prints little.
+#: Without a terminal, seconds between two lines within an epoch; a quarter of an epoch gets a line
+#: sooner if it took at least the shorter time, so that a long training is never silent and a short
+#: one prints little.
 _INTERVAL, _SHORTEST = 30.0, 5.0
 Clock = Callable[[], float]
 
@@ -49,7 +50,9 @@ class Display(Protocol):
         """Called after each update."""
 
     def epoch_ended(self, view: TrainingView, metric: str) -> None:
-        """Called after each validation: at the end of an epoch, and within it with `training.validate_every`."""
+        """Called after each validation: at the end of an epoch, and within it with
+        `training.validate_every`.
+        """
 
 
 class PlainDisplay:
@@ -73,7 +76,8 @@ class PlainDisplay:
 
     def update(self, view: TrainingView) -> None:
         pace, waited = self._pace.text(view), self._clock() - self._printed
-        # Of an epoch, counted from the beginning of the training; the line of the epoch itself ends the fourth.
+        # Of an epoch, counted from the beginning of the training; the line of the epoch itself ends
+        # the fourth.
         quarters = 4 * view.epochs * (view.step - 1) // view.steps
         if waited >= _INTERVAL or (waited >= _SHORTEST and quarters > self._quarters):
             self._print(update_line(view, pace), quarters)
@@ -91,8 +95,11 @@ class LiveDisplay:
 
     def __init__(self, console: Console) -> None:
         self._begin()
-        # Drawn when the screen is refreshed, not after each of perhaps hundreds of updates a second.
-        self._live = Live(console=console, refresh_per_second=8, transient=True, get_renderable=self._picture)
+        # Drawn when the screen is refreshed, not after each of perhaps hundreds of updates a
+        # second.
+        self._live = Live(
+            console=console, refresh_per_second=8, transient=True, get_renderable=self._picture
+        )
 
     def _begin(self) -> None:
         self._view: TrainingView | None = None
@@ -119,13 +126,21 @@ class LiveDisplay:
 
 def display_for(console: Console) -> Display:
     """A live table on a terminal, lines elsewhere."""
-    return LiveDisplay(console) if console.is_terminal and not console.is_dumb_terminal else PlainDisplay(console)
+    return (
+        LiveDisplay(console)
+        if console.is_terminal and not console.is_dumb_terminal
+        else PlainDisplay(console)
+    )
 
 
 def update_line(view: TrainingView, pace: str) -> str:
     """Position, losses of the batch and pace, for a log."""
     losses = " → ".join(f"{loss:.4g}" for loss in view.train_losses.values())
-    of = "by layer" if len(view.train_losses) > 1 else f"of layer {max(view.train_losses, default=len(view.rates))}"
+    of = (
+        "by layer"
+        if len(view.train_losses) > 1
+        else f"of layer {max(view.train_losses, default=len(view.rates))}"
+    )
     phase = "  warming up" if view.warming_up else ""
     return f"{_epoch(view)}  update {view.step}/{view.steps}  training loss {of} {losses}{phase}  {pace}"
 
@@ -136,7 +151,11 @@ def epoch_line(view: TrainingView, metric: str) -> str:
     within = "" if view.ends_epoch else f"  update {view.step}/{view.steps}"
     line = f"{_epoch(view)}{within}  validation loss by layer {losses}  {metric}"
     if view.multipliers is not None:
-        line += "  warming up" if view.warming_up else "  λ " + " ".join(f"{value:.3g}" for value in view.multipliers)
+        line += (
+            "  warming up"
+            if view.warming_up
+            else "  λ " + " ".join(f"{value:.3g}" for value in view.multipliers)
+        )
     if view.negative:
         line += f"  negative weight: {ranges(view.negative)}"
     return f"{line}  {_failing(view)}".rstrip()
@@ -146,8 +165,14 @@ def _failing(view: TrainingView) -> str:
     """The layers whose constraints fail, in the words of the verdict at the end: `violated: 1–3  relaxed: 4`."""
     if view.verdicts is None:
         return ""
-    by_word = {word: [layer for layer, one in enumerate(view.verdicts, 1) if one == word] for word in FAILING}
-    return "  ".join(f"{word}: {ranges(layers)}" for word, layers in by_word.items() if layers) or "violated: none"
+    by_word = {
+        word: [layer for layer, one in enumerate(view.verdicts, 1) if one == word]
+        for word in FAILING
+    }
+    return (
+        "  ".join(f"{word}: {ranges(layers)}" for word, layers in by_word.items() if layers)
+        or "violated: none"
+    )
 
 
 def _epoch(view: TrainingView) -> str:

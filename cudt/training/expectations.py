@@ -1,11 +1,14 @@
-"""What the constraints ask for, in words, before the first update, and whether β leaves them any weight."""
+"""What the constraints ask for, in words, before the first update, and whether β leaves them any
+weight.
+"""
 
 from __future__ import annotations
 
 from cudt.method.constraints import loss_asked_of_last
 from cudt.method.descent import LayerwiseDescent
 
-#: With weights below this, the layers before the last are trained as good as not at all; the last layer has at least 1.
+#: With weights below this, the layers before the last are trained as good as not at all; the last
+#: layer has at least 1.
 LEAST_WEIGHT = 0.05
 
 
@@ -23,13 +26,19 @@ def asked(descent: LayerwiseDescent) -> str:
 def doubt(descent: LayerwiseDescent) -> str | None:
     """A warning if α and β leave the layers before the last almost no weight; None if not."""
     weights = descent.settled_weights()
-    # In the log form equal multipliers cancel for every α and β, so the estimate says nothing about them.
+    # In the log form equal multipliers cancel for every α and β, so the estimate says nothing about
+    # them.
     if weights is None or descent.form == "log" or descent.n_layers == 1:
         return None
     if (most := weights[:-1].max().item()) >= LEAST_WEIGHT:
         return None
-    otherwise = ", or set descent.gradient: proxy" if descent.form == "linear" and descent.gradient == "full" else ""
+    otherwise = (
+        ", or set descent.gradient: proxy"
+        if descent.form == "linear" and descent.gradient == "full"
+        else ""
+    )
     return (
-        f"descent.beta = {descent.beta:g} and alpha leave the layers before the last a weight of about {most:.2g} in "
+        f"descent.beta = {descent.beta:g} and alpha leave the layers before the last a weight of "
+        f"about {most:.2g} in "
         f"the primal step (the last has at least 1): raise beta or alpha{otherwise}"
     )

@@ -1,4 +1,6 @@
-"""history.csv: what training measures while it runs. Checkpoints append to it, and only what is new."""
+"""history.csv: what training measures while it runs. Checkpoints append to it, and only what is
+new.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,28 @@ Row = tuple[int, int, str, int, str, float]
 
 @dataclass
 class History:
-    """The rows since the last checkpoint, and how much of history.csv belongs to that checkpoint."""
+    """The rows since the last checkpoint, and how much of history.csv belongs to that
+    checkpoint.
+    """
 
     rows: list[Row] = field(default_factory=list)
     size: int = 0
     """Bytes of history.csv up to the last checkpoint."""
     _digest: Any = field(default_factory=hashlib.sha256, compare=False, repr=False)
-    """Of these bytes. It goes on with each checkpoint, so that no checkpoint has to read the file."""
+    """Of these bytes. It goes on with each checkpoint, so that no checkpoint has to read the
+    file."""
 
     def record(
-        self, step: int, epoch: int, split: str, layers: Sequence[int], values: dict[str, list[float]]
+        self,
+        step: int,
+        epoch: int,
+        split: str,
+        layers: Sequence[int],
+        values: dict[str, list[float]],
     ) -> list[Row]:
-        """Add one row for each name and layer, and return these rows; layer 0 is the whole model."""
+        """Add one row for each name and layer, and return these rows; layer 0 is the whole
+        model.
+        """
         added: list[Row] = []
         for name, by_layer in values.items():
             pairs = zip(layers, by_layer, strict=True)
@@ -45,7 +57,8 @@ class History:
     def append(self, run: Run) -> None:
         """Append the new rows to history.csv, and forget them.
 
-        What the file has beyond the last checkpoint is cut off: it is from updates that will be, or were, repeated.
+        What the file has beyond the last checkpoint is cut off: it is from updates that will be, or
+        were, repeated.
         """
         if self.size == 0:
             header = _lines([TABLES["history"]])
@@ -74,7 +87,9 @@ class History:
         for chunk in _beginning(file, size):
             history._count(chunk)
         if history.size < size:
-            raise damaged(file, f"{history.size} bytes, but it had {size} when the checkpoint was written")
+            raise damaged(
+                file, f"{history.size} bytes, but it had {size} when the checkpoint was written"
+            )
         if sha256 not in (None, history.saved().sha256):
             raise damaged(file, "changed since the checkpoint was written")
         return history

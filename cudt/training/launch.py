@@ -1,4 +1,6 @@
-"""Training as a user starts it: a finished run is kept, an interrupted one resumes, every end is recorded."""
+"""Training as a user starts it: a finished run is kept, an interrupted one resumes, every end is
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +61,13 @@ def train(
     after_epoch: AfterEpoch | None = None,
     track: TrackingRequest | None = None,
 ) -> Run:
-    """Train a recipe's run to its end. A finished run is returned as it is, an interrupted one is resumed.
+    """Train a recipe's run to its end. A finished run is returned as it is, an interrupted one is
+    resumed.
 
-    `command` is recorded as what repeats the run; by default, training from its recipe.yaml. Without `export_model` a
-    later call exports the model. With `keep_weights` the caller calls `discard` itself. `wait` waits for a process that
-    uses the run. With `announce`, constraints are printed and doubts are warnings. `after_epoch` may end it early.
+    `command` is recorded as what repeats the run; by default, training from its recipe.yaml.
+    Without `export_model` a later call exports the model. With `keep_weights` the caller calls
+    `discard` itself. `wait` waits for a process that uses the run. With `announce`, constraints are
+    printed and doubts are warnings. `after_epoch` may end it early.
     """
     run, track = run_for(recipe, out), track or TrackingRequest()
     check_trackers(track.names)
@@ -71,7 +75,9 @@ def train(
         return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
     files = out / FOLDER / (track.group or "") / run.path.name
-    accelerator = accelerator_for(device, run.recipe.settings.training.precision, track.names, files)
+    accelerator = accelerator_for(
+        device, run.recipe.settings.training.precision, track.names, files
+    )
     with data_root_of(run, data_root) as data_root:
         problem, data, base = _problem(run, data_root, accelerator)
     tracking = Tracking(run, accelerator, track.group)
@@ -80,7 +86,9 @@ def train(
         if is_left and accelerator.is_main_process:
             _announce(announce, trainer)
             started = started_info(recipe, problem, accelerator, data, base, command)
-            _train_and_record(trainer, started, data_root, export_model=export_model, keep_weights=keep_weights)
+            _train_and_record(
+                trainer, started, data_root, export_model=export_model, keep_weights=keep_weights
+            )
         elif is_left:
             # The main process records how training ends.
             _fit(trainer, lambda changes: None)
@@ -89,12 +97,16 @@ def train(
 
 @contextlib.contextmanager
 def _held(run: Run, *, wait: bool) -> Iterator[bool]:
-    """Hold the lock of a run; yields whether it is left to do: another command may have finished it meanwhile."""
+    """Hold the lock of a run; yields whether it is left to do: another command may have finished it
+    meanwhile.
+    """
     with run.locked_by_main(wait=wait):
         yield not processes.from_main(wait and run.info().status == "finished")
 
 
-def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool, keep_weights: bool) -> Run:
+def _keep(
+    run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool, keep_weights: bool
+) -> Run:
     """A finished run as it is, except for what is left to do."""
     if processes.is_main_process():
         # It may have been killed when it was finished.
@@ -107,8 +119,12 @@ def _keep(run: Run, device: DeviceName, data_root: Path | None, *, export_model:
     return run
 
 
-def _conclude(run: Run, load: Callable[[], LayerwiseLosses], *, export_model: bool, keep_weights: bool) -> None:
-    """Do what is left at the end of a run: record its history, export its model, delete the files it does not need."""
+def _conclude(
+    run: Run, load: Callable[[], LayerwiseLosses], *, export_model: bool, keep_weights: bool
+) -> None:
+    """Do what is left at the end of a run: record its history, export its model, delete the files
+    it does not need.
+    """
     history = file_of("history")
     if (run.path / history).is_file() and history not in checksums.recorded(run.path):
         checksums.record_existing(run.path, history)
@@ -128,8 +144,12 @@ def _announce(announce: Callable[[str], None] | None, trainer: Trainer) -> None:
         warnings.warn(doubt, DataWarning, stacklevel=3)
 
 
-def _problem(run: Run, data_root: Path | None, accelerator: Accelerator) -> tuple[TrainingProblem, str, str]:
-    """What to train, and the fingerprints of data and frozen weights; refuses others than the run was started with."""
+def _problem(
+    run: Run, data_root: Path | None, accelerator: Accelerator
+) -> tuple[TrainingProblem, str, str]:
+    """What to train, and the fingerprints of data and frozen weights; refuses others than the run
+    was started with.
+    """
     sharding = sharding_for(accelerator)
     if sharding is not None:
         # Shards of the run before are in a cycle of references, and would stay on the device.
@@ -144,7 +164,12 @@ def _problem(run: Run, data_root: Path | None, accelerator: Accelerator) -> tupl
 
 
 def _train_and_record(
-    trainer: Trainer, started: RunInfo, data_root: Path | None, *, export_model: bool, keep_weights: bool
+    trainer: Trainer,
+    started: RunInfo,
+    data_root: Path | None,
+    *,
+    export_model: bool,
+    keep_weights: bool,
 ) -> None:
     """Train in the main process, which writes the run folder."""
     run = trainer.run
@@ -163,7 +188,11 @@ def _train_and_record(
         trainer.tracking.finish()
     run.update_info(RunInfo(ended=utc_now()))
     # No process has all weights of a sharded model.
-    load = partial(trained.load, run, "cpu", data_root) if is_sharded(trainer.layerwise) else lambda: trainer.layerwise
+    load = (
+        partial(trained.load, run, "cpu", data_root)
+        if is_sharded(trainer.layerwise)
+        else lambda: trainer.layerwise
+    )
     _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
 
 
@@ -183,7 +212,9 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
     except KeyboardInterrupt as error:
         record(RunInfo(status="interrupted"))
         number = trainer.stop.signal_number or signal_of(error)
-        raise TrainingInterruptedError(f"{path}: interrupted; run the same command again to resume", number) from None
+        raise TrainingInterruptedError(
+            f"{path}: interrupted; run the same command again to resume", number
+        ) from None
     except MACHINE_ERRORS as error:
         raise _interrupted(str(error), path, record) from error
     except Exception as error:
@@ -193,28 +224,39 @@ def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
 
 def _interrupted(fault: str, path: Path, record: Callable[[RunInfo], None]) -> MachineFaultError:
     """Record that a fault of the machine interrupted the run; the error that says so."""
-    # A full disk has no room for it: run.json then stays as it was, and the run resumes all the same.
+    # A full disk has no room for it: run.json then stays as it was, and the run resumes all the
+    # same.
     with contextlib.suppress(OSError):
         record(RunInfo(status="interrupted", reason=fault))
     return MachineFaultError(fault if str(path) in fault else f"{path}: {fault}")
 
 
 def _export(run: Run, layerwise: LayerwiseLosses) -> None:
-    """Save the model for other libraries; if one of them fails, the run stays finished and a later call tries again."""
+    """Save the model for other libraries; if one of them fails, the run stays finished and a later
+    call tries again.
+    """
     try:
         run.update_info(RunInfo(saved_model=export.export(run, layerwise)))
     except MACHINE_ERRORS:
         raise
-    except Exception as error:  # other libraries raise many kinds of exceptions for settings they do not support
+    except (
+        Exception
+    ) as error:  # other libraries raise many kinds of exceptions for settings they do not support
         reason = str(error).strip().split("\n")[0]
-        warnings.warn(f"{run.path}: finished, but model/ could not be saved: {reason}", DataWarning, stacklevel=2)
+        warnings.warn(
+            f"{run.path}: finished, but model/ could not be saved: {reason}",
+            DataWarning,
+            stacklevel=2,
+        )
 
 
 def _repeat_command(run: Run, data_root: Path | None) -> str:
     """The command that repeats a run from the recipe in its folder."""
     out = run.path.parent.parent
     root = ["--data-root", str(data_root)] if data_root is not None else []
-    return shlex.join(["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(out), *root])
+    return shlex.join(
+        ["cudt", "train", "--recipe", str(run.path / "recipe.yaml"), "--out", str(out), *root]
+    )
 
 
 def _revisions(trainer: Trainer, data_root: Path | None) -> dict[str, dict[str, str]]:

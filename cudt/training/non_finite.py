@@ -32,10 +32,16 @@ def refuse_non_finite(
     batches: Sequence[Batch],
     recipe: Recipe,
 ) -> None:
-    """Raise a TrainingStoppedError if a loss or the gradient is not finite, with advice that fits the cause."""
+    """Raise a TrainingStoppedError if a loss or the gradient is not finite, with advice that fits
+    the cause.
+    """
     if bool(torch.isfinite(f).all() & torch.isfinite(grad_norm)):
         return
-    bad = [layer for layer, loss in zip(objective.layers, f.tolist(), strict=True) if not math.isfinite(loss)]
+    bad = [
+        layer
+        for layer, loss in zip(objective.layers, f.tolist(), strict=True)
+        if not math.isfinite(loss)
+    ]
     what = f"the loss of layer {bad[0]}" if bad else "the gradient"
     advice = (
         # Each process has examples of its own.
@@ -45,16 +51,22 @@ def refuse_non_finite(
         or (_of_logarithm(objective, f) if not bad else "")
         or _of_overflow(recipe)
     )
-    raise TrainingStoppedError(f"update {update}: {what} is not finite; this update was not applied. {advice}")
+    raise TrainingStoppedError(
+        f"update {update}: {what} is not finite; this update was not applied. {advice}"
+    )
 
 
 @contextmanager
 def stopping_if_refused(update: int) -> Iterator[None]:
-    """Raise a TrainingStoppedError if a step refuses its numbers: finite losses may have violations that are not."""
+    """Raise a TrainingStoppedError if a step refuses its numbers: finite losses may have violations
+    that are not.
+    """
     try:
         yield
     except ValueError as error:
-        raise TrainingStoppedError(f"update {update}: {error}; this update was not applied") from None
+        raise TrainingStoppedError(
+            f"update {update}: {error}; this update was not applied"
+        ) from None
 
 
 def _of_data(batches: Iterable[Batch]) -> str:
@@ -62,7 +74,11 @@ def _of_data(batches: Iterable[Batch]) -> str:
     found: list[str] = []
     for batch in batches:
         for value in batch.values():
-            if isinstance(value, Tensor) and value.is_floating_point() and len(value) == len(batch["ids"]):
+            if (
+                isinstance(value, Tensor)
+                and value.is_floating_point()
+                and len(value) == len(batch["ids"])
+            ):
                 is_bad = ~torch.isfinite(value).reshape(len(value), -1).all(1)
                 found += [str(batch["ids"][row]) for row in is_bad.nonzero().flatten().tolist()]
     if not found:
@@ -79,7 +95,8 @@ def _of_multipliers(objective: Objective) -> str:
     if math.isfinite(largest) and largest < _LARGE:
         return ""
     return (
-        f"The multipliers have grown to {largest:.3g}: lower descent.dual.learning_rate or descent.alpha, or relax "
+        f"The multipliers have grown to {largest:.3g}: lower descent.dual.learning_rate or "
+        "descent.alpha, or relax "
         "the constraints (descent.resilience)"
     )
 

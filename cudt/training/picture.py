@@ -16,7 +16,8 @@ from cudt.runs.dual import DualAtEnd
 from cudt.runs.info import VerdictInfo
 from cudt.training.view import TrainingView
 
-#: Columns that a narrow terminal has no room for, the first to go first: what is allowed is the loss − the violation.
+#: Columns that a narrow terminal has no room for, the first to go first: what is allowed is the
+#: loss − the violation.
 _LEFT_OUT = ("allowed", "validation", "bar")
 _LEFT_OUT_OF_VERDICTS = ("allowed", "± 1 s.e.")
 #: In characters: the bars that show losses.
@@ -29,7 +30,9 @@ _MARK, _NEGATIVE = "▼", "bold yellow"
 
 @dataclass(frozen=True)
 class Picture:
-    """The live display: what is trained and how far it is, and one row per layer, as far as the terminal has room."""
+    """The live display: what is trained and how far it is, and one row per layer, as far as the
+    terminal has room.
+    """
 
     view: TrainingView
     metric: str = ""
@@ -38,7 +41,12 @@ class Picture:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         view = self.view
         phase = ["warming up"] if view.warming_up else []
-        position = [f"epoch {view.epoch}/{view.epochs}", f"update {view.step}/{view.steps}", *phase, self.pace]
+        position = [
+            f"epoch {view.epoch}/{view.epochs}",
+            f"update {view.step}/{view.steps}",
+            *phase,
+            self.pace,
+        ]
         progress = Table.grid()
         progress.add_row(ProgressBar(total=view.steps, completed=view.step, width=60))
         above: list[RenderableType] = [
@@ -57,7 +65,9 @@ class Picture:
 
 @dataclass(frozen=True)
 class Fitting:
-    """A table without the columns for which the terminal is too narrow, so that no number is cut off."""
+    """A table without the columns for which the terminal is too narrow, so that no number is cut
+    off.
+    """
 
     make: Callable[[Collection[str]], Table]
     """Makes the table without some columns."""
@@ -68,13 +78,18 @@ class Fitting:
         for count in range(len(self.optional) + 1):
             table = self.make(self.optional[:count])
             # Measured where there is room: a table that has to shrink says that it can.
-            if console.measure(table, options=options.update_width(_ROOM)).minimum <= options.max_width:
+            if (
+                console.measure(table, options=options.update_width(_ROOM)).minimum
+                <= options.max_width
+            ):
                 break
         yield table
 
 
 def shown_layers(n_layers: int, room: int) -> list[int | None]:
-    """The layers that fit into `room` rows: the first and the last ones, with None for those between."""
+    """The layers that fit into `room` rows: the first and the last ones, with None for those
+    between.
+    """
     if n_layers <= room:
         return [*range(1, n_layers + 1)]
     last = max(1, (room - 1) // 2)
@@ -82,10 +97,14 @@ def shown_layers(n_layers: int, room: int) -> list[int | None]:
     return [*range(1, first + 1), None, *range(n_layers - last + 1, n_layers + 1)]
 
 
-def layer_table(view: TrainingView, left_out: Collection[str] = (), shown: Sequence[int | None] | None = None) -> Table:
-    """One row per layer; green if the layer meets its constraint, otherwise red. All bars have the same scale.
+def layer_table(
+    view: TrainingView, left_out: Collection[str] = (), shown: Sequence[int | None] | None = None
+) -> Table:
+    """One row per layer; green if the layer meets its constraint, otherwise red. All bars have the
+    same scale.
 
-    `shown` are the layers to draw, by default all; None is a row that stands for layers that are not drawn.
+    `shown` are the layers to draw, by default all; None is a row that stands for layers that are
+    not drawn.
     """
     names = ["layer", "loss", "bar", "validation", "allowed", "violation"]
     names += ["λ", "w"] if view.multipliers is not None else []
@@ -113,7 +132,9 @@ def _cells(view: TrainingView, layer: int, top: float) -> dict[str, RenderableTy
         "layer": str(layer),
         "loss": Text(_number(loss), style=style),
         "bar": Bar(top, 0, drawn, color=style or "default"),
-        "validation": _number(view.validation_losses[layer - 1] if view.validation_losses else None),
+        "validation": _number(
+            view.validation_losses[layer - 1] if view.validation_losses else None
+        ),
         "allowed": _number(view.allowed(layer)),
         "violation": Text(_number(violation), style=style),
         "λ": _number(view.multipliers[layer - 1] if view.multipliers else None),
@@ -121,21 +142,38 @@ def _cells(view: TrainingView, layer: int, top: float) -> dict[str, RenderableTy
     }
 
 
-def verdict_table(reference: float, verdicts: Sequence[VerdictInfo], dual: DualAtEnd | None = None) -> Fitting:
+def verdict_table(
+    reference: float, verdicts: Sequence[VerdictInfo], dual: DualAtEnd | None = None
+) -> Fitting:
     """f_0 and the verdicts of run.json, one row per layer, with λ and w of a constrained run."""
-    return Fitting(lambda left_out: _verdict_table(reference, verdicts, dual, left_out), _LEFT_OUT_OF_VERDICTS)
+    return Fitting(
+        lambda left_out: _verdict_table(reference, verdicts, dual, left_out), _LEFT_OUT_OF_VERDICTS
+    )
 
 
 def _verdict_table(
-    reference: float, verdicts: Sequence[VerdictInfo], dual: DualAtEnd | None, left_out: Collection[str]
+    reference: float,
+    verdicts: Sequence[VerdictInfo],
+    dual: DualAtEnd | None,
+    left_out: Collection[str],
 ) -> Table:
-    names = ["layer", "loss", "allowed", "violation", "± 1 s.e.", *(["λ", "w"] if dual else []), "verdict"]
+    names = [
+        "layer",
+        "loss",
+        "allowed",
+        "violation",
+        "± 1 s.e.",
+        *(["λ", "w"] if dual else []),
+        "verdict",
+    ]
     names = [name for name in names if name not in left_out]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in names:
         table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
     colours = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
-    rows: list[dict[str, RenderableType]] = [{"layer": "0", "loss": _number(reference), "verdict": "f_0"}]
+    rows: list[dict[str, RenderableType]] = [
+        {"layer": "0", "loss": _number(reference), "verdict": "f_0"}
+    ]
     for row in verdicts:
         cells: dict[str, RenderableType] = {
             "layer": str(row.layer),
@@ -146,7 +184,10 @@ def _verdict_table(
             "verdict": Text(row.verdict, style=colours.get(row.verdict, "")),
         }
         if dual:
-            cells |= {"λ": _number(dual.multipliers.get(row.layer)), "w": weight_text(dual.weights.get(row.layer))}
+            cells |= {
+                "λ": _number(dual.multipliers.get(row.layer)),
+                "w": weight_text(dual.weights.get(row.layer)),
+            }
         rows.append(cells)
     for one in rows:
         table.add_row(*(one.get(name, "") for name in names))
@@ -161,7 +202,11 @@ def weight_text(value: float | None) -> Text:
     """A layer's weight w_l; a negative one is marked, also where colours do not show."""
     if value is None:
         return Text("")
-    return Text(f"{_number(value)} {_MARK}", style=_NEGATIVE) if value < 0 else Text(f"{_number(value)}  ")
+    return (
+        Text(f"{_number(value)} {_MARK}", style=_NEGATIVE)
+        if value < 0
+        else Text(f"{_number(value)}  ")
+    )
 
 
 def negative_note() -> Text:

@@ -15,14 +15,17 @@ from cudt.training.state import TrainingState
 class Selection:
     """The rules of `training.validate_every`, `training.early_stopping` and the best weights.
 
-    All of them follow from the progress of a training, which is the same in all processes and after a resume.
+    All of them follow from the progress of a training, which is the same in all processes and after
+    a resume.
     """
 
     settings: Training
     updates_per_epoch: int
 
     def is_due(self, state: TrainingState) -> bool:
-        """Whether validation data are to be measured now, within an epoch; each epoch ends with it anyway."""
+        """Whether validation data are to be measured now, within an epoch; each epoch ends with it
+        anyway.
+        """
         every, done = self.settings.validate_every, state.step_in_epoch
         is_inside = 0 < done < self.updates_per_epoch and state.validated_step != state.step
         return every is not None and is_inside and done % every == 0
@@ -53,9 +56,11 @@ class Selection:
 
 
 def rank_of(values: Sequence[float], *, warming_up: bool) -> list[float]:
-    """The rank of a validation from the values of its objective; lower is better, compared from left to right."""
-    # Warm-up solves another problem: its validations count only while there are no others. NaN is neither below nor
-    # above a number, so a validation with it would stay the best one.
+    """The rank of a validation from the values of its objective; lower is better, compared from
+    left to right.
+    """
+    # Warm-up solves another problem: its validations count only while there are no others. NaN is
+    # neither below nor above a number, so a validation with it would stay the best one.
     return [math.inf if math.isnan(part) else part for part in (float(warming_up), *values)]
 
 

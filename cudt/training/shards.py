@@ -1,8 +1,10 @@
-"""Checkpoints of sharded models: each process writes its own part of weights and optimiser, any number reads them.
+"""Checkpoints of sharded models: each process writes its own part of weights and optimiser, any
+number reads them.
 
-The folder has one safetensors file for each process that wrote it, `<process>-of-<processes>.safetensors`. A tensor's
-rows are in all of them, in the order of the processes; a tensor that every process has whole is in the first one.
-torch's own distributed checkpoints are not used, because they contain pickle, which can execute code.
+The folder has one safetensors file for each process that wrote it,
+`<process>-of-<processes>.safetensors`. A tensor's rows are in all of them, in the order of the
+processes; a tensor that every process has whole is in the first one. torch's own distributed
+checkpoints are not used, because they contain pickle, which can execute code.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from cudt.utils.files import delete
 _WEIGHTS, _OPTIMIZER = "weights.", "optimizer."
 
 
-def save_shards(folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim.Optimizer) -> dict[str, FileRecord]:
+def save_shards(
+    folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim.Optimizer
+) -> dict[str, FileRecord]:
     """Write weights and optimiser; return all files by name. All processes call it together."""
     if processes.is_main_process():
         # Of a process that died while saving.
@@ -47,18 +51,29 @@ def save_shards(folder: Path, layerwise: LayerwiseLosses, optimizer: torch.optim
 
 
 def load_shards(
-    files: Sequence[Path], layerwise: LayerwiseLosses, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]
+    files: Sequence[Path],
+    layerwise: LayerwiseLosses,
+    optimizer: torch.optim.Optimizer,
+    groups: list[dict[str, Any]],
 ) -> None:
-    """Read weights and optimiser, whose groups of parameters have these options, from the files of all processes."""
+    """Read weights and optimiser, whose groups of parameters have these options, from the files of
+    all processes.
+    """
     weights = named_weights(layerwise)
     with ExitStack() as opened:
         try:
-            shards = _Shards([opened.enter_context(safe_open(file, framework="pt")) for file in files])
+            shards = _Shards(
+                [opened.enter_context(safe_open(file, framework="pt")) for file in files]
+            )
             if {name for name in shards.names if name.startswith(_WEIGHTS)} != weights.keys():
                 raise UserError(f"{files[0].parent}: the checkpoint does not fit this model")
             for name, weight in weights.items():
                 part(weight).copy_(shards.read(name, weight))
-            moments = {name: _moment(shards, name, optimizer) for name in shards.names if name.startswith(_OPTIMIZER)}
+            moments = {
+                name: _moment(shards, name, optimizer)
+                for name in shards.names
+                if name.startswith(_OPTIMIZER)
+            }
         except (OSError, SafetensorError) as error:
             raise damaged(files[0].parent, str(error)) from None
     optimizer.load_state_dict({"state": state_of(moments), "param_groups": groups})
@@ -102,7 +117,9 @@ class _Shards:
 
 
 def _moment(shards: _Shards, name: str, optimizer: torch.optim.Optimizer) -> Tensor:
-    """A tensor of the optimiser, in the shards of its parameter if it has an entry for each of its entries."""
+    """A tensor of the optimiser, in the shards of its parameter if it has an entry for each of its
+    entries.
+    """
     weight = parameters(optimizer)[parsed(name)[0]]
     if shards.shape(name) != list(weight.shape):
         return shards.whole(name)
@@ -112,9 +129,11 @@ def _moment(shards: _Shards, name: str, optimizer: torch.optim.Optimizer) -> Ten
 
 
 def gathered_weights(layerwise: LayerwiseLosses, *, keep: bool) -> dict[str, Tensor]:
-    """The learned weights, whole, in the processes that `keep` them; all processes call it together.
+    """The learned weights, whole, in the processes that `keep` them; all processes call it
+    together.
 
-    Shards are gathered one weight at a time and kept on the CPU, because the device has no room for all of them.
+    Shards are gathered one weight at a time and kept on the CPU, because the device has no room for
+    all of them.
     """
     found: dict[str, Tensor] = {}
     for name, weight in layerwise.learned_weights().items():
@@ -145,9 +164,15 @@ def named_weights(layerwise: LayerwiseLosses) -> dict[str, Tensor]:
 
 
 def named_moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The tensors of an optimiser, by the number of their parameter, which does not depend on the processes."""
+    """The tensors of an optimiser, by the number of their parameter, which does not depend on the
+    processes.
+    """
     state = optimizer.state_dict()["state"]
-    return {f"{_OPTIMIZER}{index}.{name}": value for index, values in state.items() for name, value in values.items()}
+    return {
+        f"{_OPTIMIZER}{index}.{name}": value
+        for index, values in state.items()
+        for name, value in values.items()
+    }
 
 
 def state_of(moments: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:

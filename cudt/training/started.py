@@ -39,7 +39,11 @@ def started_info(
         training_data=training_data,
         data_notes=task.notes(),
         frozen_weights=frozen_weights,
-        metric=MetricInfo(name=task.metric_name, higher_is_better=task.higher_is_better, of_mean=task.metric_of_mean),
+        metric=MetricInfo(
+            name=task.metric_name,
+            higher_is_better=task.higher_is_better,
+            of_mean=task.metric_of_mean,
+        ),
         has_texts=task.has_texts,
         has_pictures=task.has_pictures,
         windows_of_clips=task.windows_of_clips,

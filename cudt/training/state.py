@@ -31,4 +31,5 @@ class TrainingState:
     since_best: int = 0
     """Validations in a row that were not the best so far; those of warm-up do not count."""
     stopped_early: bool = False
-    """Whether training ended before its last update, because since_best reached training.early_stopping."""
+    """Whether training ended before its last update, because since_best reached
+    training.early_stopping."""

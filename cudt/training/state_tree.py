@@ -1,13 +1,15 @@
-"""Nested states of optimisers and generators as JSON and tensors: no pickle, and every number comes back as it was.
+"""Nested states of optimisers and generators as JSON and tensors: no pickle, and every number comes
+back as it was.
 
-JSON has no tuples, no keys that are numbers and no tensors, so each of these is an object with one key:
+JSON has no tuples, no keys that are numbers and no tensors, so each of these is an object with one
+key:
 
     (0.9, 0.999)        {"tuple": [0.9, 0.999]}
     {0: {"lr": 0.1}}    {"dict": [[0, {"dict": [["lr", 0.1]]}]]}
     a tensor            {"tensor": "its name in the safetensors file"}
 
-Floats are written with as many digits as they need; NaN, infinities and integers of any size are written as Python
-writes them.
+Floats are written with as many digits as they need; NaN, infinities and integers of any size are
+written as Python writes them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ Tensors = dict[str, Tensor]
 
 
 def taken_apart(tree: Any) -> tuple[Any, Tensors]:
-    """What JSON can say of a tree, and its tensors by name, each on the CPU and in memory of its own."""
+    """What JSON can say of a tree, and its tensors by name, each on the CPU and in memory of its
+    own.
+    """
     tensors: Tensors = {}
     return _plain(tree, "state", tensors), unshared(tensors)
 
@@ -41,7 +45,9 @@ def unshared(tensors: Tensors) -> Tensors:
 
 
 def put_together(plain: Any, tensors: Tensors) -> Any:
-    """The tree that `taken_apart` took apart; a KeyError, TypeError or ValueError for anything else."""
+    """The tree that `taken_apart` took apart; a KeyError, TypeError or ValueError for anything
+    else.
+    """
     if isinstance(plain, list):
         return [put_together(one, tensors) for one in plain]
     if not isinstance(plain, dict):
@@ -64,11 +70,14 @@ def _plain(tree: Any, name: str, tensors: Tensors) -> Any:
         tensors[unique] = tree
         return {"tensor": unique}
     if isinstance(tree, dict) and all(isinstance(key, str | int) for key in tree):
-        return {"dict": [[key, _plain(value, f"{name}.{key}", tensors)] for key, value in tree.items()]}
+        return {
+            "dict": [[key, _plain(value, f"{name}.{key}", tensors)] for key, value in tree.items()]
+        }
     if isinstance(tree, list | tuple):
         parts = [_plain(one, f"{name}.{index}", tensors) for index, one in enumerate(tree)]
         return {"tuple": parts} if isinstance(tree, tuple) else parts
     raise UserError(
-        f"a checkpoint cannot hold {name}: it is of type {type(tree).__name__}; the state of an optimiser may have "
+        f"a checkpoint cannot hold {name}: it is of type {type(tree).__name__}; the state of an "
+        "optimiser may have "
         "dense tensors, numbers, texts, lists, tuples and dictionaries"
     )

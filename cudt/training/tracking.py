@@ -1,5 +1,6 @@
-"""Trackers (TensorBoard, Weights & Biases, MLflow …), which are Accelerate's: they get the rows of history.csv as they
-are recorded, with updates as steps, and the verdict. A run that resumes sends the rows since its last checkpoint again.
+"""Trackers (TensorBoard, Weights & Biases, MLflow …), which are Accelerate's: they get the rows of
+history.csv as they are recorded, with updates as steps, and the verdict. A run that resumes sends
+the rows since its last checkpoint again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def check_trackers(names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known) or ";"
-            raise UserError(f"--track {name}: unknown tracker{hint} Accelerate has {', '.join(sorted(known))}")
+            raise UserError(
+                f"--track {name}: unknown tracker{hint} Accelerate has {', '.join(sorted(known))}"
+            )
         # A class that was registered with Accelerate brings what it needs.
         if name in LoggerType.list() and name not in available:
             raise UserError(f"--track {name}: not installed; pip install {name}")
@@ -66,7 +69,9 @@ class Tracking:
             "mlflow": {"run_name": name, "tags": None if group is None else {"sweep": group}},
             "clearml": {"task_name": name},
         }
-        self._accelerator.init_trackers(self._run.recipe.name, hyper_parameters(self._run.recipe), options)
+        self._accelerator.init_trackers(
+            self._run.recipe.name, hyper_parameters(self._run.recipe), options
+        )
 
     def log(self, rows: Sequence[Row]) -> None:
         """Send rows of the history, all of one update."""
@@ -76,7 +81,8 @@ class Tracking:
     def conclude(self, info: FinishedInfo, step: int) -> None:
         """Send the verdict of a finished run."""
         holds = {
-            self._name("train", one.layer, "constraint_holds"): one.verdict not in FAILING for one in info.verdicts
+            self._name("train", one.layer, "constraint_holds"): one.verdict not in FAILING
+            for one in info.verdicts
         }
         values = {"feasible": info.feasible, "monotone": info.monotone, **holds}
         self._accelerator.log({name: float(value) for name, value in values.items()}, step=step)
@@ -87,13 +93,24 @@ class Tracking:
             tracker.finish()
 
     def _name(self, split: str, layer: int, name: str) -> str:
-        """`loss/layer_03`, `loss_validation/layer_03`, `gradient_norm`: trackers group by what is before the slash."""
+        """`loss/layer_03`, `loss_validation/layer_03`, `gradient_norm`: trackers group by what is
+        before the slash.
+        """
         group = file_name(name if split == "train" else f"{name}_{split}")
         return f"{group}/layer_{layer:0{self._width}}" if layer else group
 
 
 def hyper_parameters(recipe: NamedRecipe) -> dict[str, bool | int | float | str]:
-    """Every setting that shapes training, by dotted key; lists and null as JSON, which all trackers take."""
-    values = {"objective": recipe.settings.objective, "seed": recipe.settings.seed, **flat_settings(recipe)}
+    """Every setting that shapes training, by dotted key; lists and null as JSON, which all trackers
+    take.
+    """
+    values = {
+        "objective": recipe.settings.objective,
+        "seed": recipe.settings.seed,
+        **flat_settings(recipe),
+    }
     plain = bool | int | float | str
-    return {key: value if isinstance(value, plain) else json.dumps(value) for key, value in values.items()}
+    return {
+        key: value if isinstance(value, plain) else json.dumps(value)
+        for key, value in values.items()
+    }

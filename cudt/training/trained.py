@@ -16,7 +16,9 @@ from cudt.utils.processes import is_main_process
 
 
 def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
-    """The run's model and its task; refuses other pretrained weights than the run was trained with."""
+    """The run's model and its task; refuses other pretrained weights than the run was trained
+    with.
+    """
     chosen = choose(device)
     make_current(chosen)
     with data_root_of(run, data_root) as root:
@@ -29,7 +31,8 @@ def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosse
 def load_for_noise(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The same, with σ_x of its weights in run.json; hold the run's lock.
 
-    Training measures σ_x of the run's own weights alone, so that of others is measured here, by the main process.
+    Training measures σ_x of the run's own weights alone, so that of others is measured here, by the
+    main process.
     """
     layerwise = load(run, device, data_root)
     if run.other_weights and layerwise.model.signal_is_learned and is_main_process():
@@ -38,11 +41,15 @@ def load_for_noise(run: Run, device: DeviceName, data_root: Path | None) -> Laye
 
 
 def sigma_of(run: Run, layerwise: LayerwiseLosses) -> float:
-    """σ_x of the loaded weights: that of training, or measured for weights that are not the run's own."""
+    """σ_x of the loaded weights: that of training, or measured for weights that are not the run's
+    own.
+    """
     if not (run.other_weights and layerwise.model.signal_is_learned):
         return run.finished_info().sigma_x.evaluation
     task, device = layerwise.task, next(layerwise.parameters()).device
-    examples = batches(task, task.examples("train"), run.recipe.settings.evaluation.batch_size, device)
+    examples = batches(
+        task, task.examples("train"), run.recipe.settings.evaluation.batch_size, device
+    )
     return measure_sigma(layerwise.model, examples)
 
 

@@ -32,7 +32,8 @@ class TrainingView:
     """The weight w_l of each layer's loss in the primal step; a negative one raises the loss."""
     form: Form = "linear"
     verdicts: list[Verdict] | None = None
-    """On the constraint of each layer at the end of an epoch, as a run's verdicts are made; None within an epoch."""
+    """On the constraint of each layer at the end of an epoch, as a run's verdicts are made; None
+    within an epoch."""
 
     @property
     def ends_epoch(self) -> bool:
@@ -40,9 +41,13 @@ class TrainingView:
         return self.step * self.epochs == self.epoch * self.steps
 
     def allowed(self, layer: int) -> float | None:
-        """The largest loss that meets the layer's constraint, from the losses shown; None if they do not say."""
+        """The largest loss that meets the layer's constraint, from the losses shown; None if they
+        do not say.
+        """
         shown = (self.shown(one) for one in range(1, len(self.rates) + 1))
-        losses = torch.tensor([math.nan if loss is None else loss for loss in shown], dtype=torch.double)
+        losses = torch.tensor(
+            [math.nan if loss is None else loss for loss in shown], dtype=torch.double
+        )
         allowed = allowed_losses(losses, self.reference, self.rates, self.form)[layer - 1].item()
         return None if math.isnan(allowed) else allowed
 
@@ -57,7 +62,9 @@ class TrainingView:
         return [layer for layer, weight in enumerate(self.weights or [], 1) if weight < 0]
 
     def shown(self, layer: int) -> float | None:
-        """The newest loss of a layer: of this batch if all layers have one, otherwise of the last validation."""
+        """The newest loss of a layer: of this batch if all layers have one, otherwise of the last
+        validation.
+        """
         if self.validation_losses is not None and len(self.train_losses) < len(self.rates):
             return self.validation_losses[layer - 1]
         return self.train_losses.get(layer)

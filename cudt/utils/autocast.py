@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 Precision = Literal["fp32", "bf16"]
 
 
-def computing_in(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+def computing_in(
+    precision: Precision, device: torch.device
+) -> contextlib.AbstractContextManager[Any]:
     """Turn automatic mixed precision on for bf16; for fp32 leave all as it is."""
     import torch
 
@@ -22,7 +24,8 @@ def computing_in(precision: Precision, device: torch.device) -> contextlib.Abstr
 
 
 def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Turn automatic mixed precision off, which rounds the factors of products of vectors and matrices.
+    """Turn automatic mixed precision off, which rounds the factors of products of vectors and
+    matrices.
 
     A backward pass inside `torch.autocast` is rounded, too.
     """

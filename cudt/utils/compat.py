@@ -13,10 +13,11 @@ _kept_alive: list[Any] = []
 def survive_torchvision_mismatch() -> None:
     """Make torchvision importable with a build of torch that its compiled operators do not support.
 
-    torchvision's Python side registers fake kernels for `nms`; if its compiled side cannot be loaded (usually a
-    CUDA wheel with a CPU torch) that operator has no schema and `import torchvision` fails, and with
-    it every model class of transformers. Declaring the schemas first is enough for everything but the compiled
-    operators themselves. Does nothing if torchvision works or is not installed.
+    torchvision's Python side registers fake kernels for `nms`; if its compiled side cannot be
+    loaded (usually a CUDA wheel with a CPU torch) that operator has no schema and `import
+    torchvision` fails, and with it every model class of transformers. Declaring the schemas first
+    is enough for everything but the compiled operators themselves. Does nothing if torchvision
+    works or is not installed.
     """
     if "torchvision" in sys.modules or importlib.util.find_spec("torchvision") is None:
         return

@@ -1,4 +1,6 @@
-"""Consoles that print names and texts of users as they are, except for what a terminal would act on."""
+"""Consoles that print names and texts of users as they are, except for what a terminal would act
+on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from cudt.utils.shown import printable
 
 
 class SafeConsole(Console):
-    """A console that interprets no markup and escapes control characters, such as the codes of a terminal."""
+    """A console that interprets no markup and escapes control characters, such as the codes of a
+    terminal.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)

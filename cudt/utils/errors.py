@@ -20,7 +20,9 @@ class UserError(Exception):
 
 
 class DamagedFileError(UserError):
-    """A file is not as cudt wrote it: cut off, empty, changed, or of another kind than its name says."""
+    """A file is not as cudt wrote it: cut off, empty, changed, or of another kind than its name
+    says.
+    """
 
     def __init__(self, path: Path, reason: str, advice: str) -> None:
         super().__init__(f"{path}: damaged ({reason}); {advice}")
@@ -32,7 +34,8 @@ class DamagedFileError(UserError):
 
 
 class MachineFaultError(Exception):
-    """The machine failed, not the run: a full disk, lost storage. Nothing is spent, and a repeat resumes.
+    """The machine failed, not the run: a full disk, lost storage. Nothing is spent, and a repeat
+    resumes.
 
     Printed without a traceback, exit code 1.
     """
@@ -43,7 +46,9 @@ MACHINE_ERRORS = (OSError, MachineFaultError)
 
 
 class TrainingStoppedError(Exception):
-    """Training cannot continue, for example after a non-finite loss: printed without a traceback, exit code 1."""
+    """Training cannot continue, for example after a non-finite loss: printed without a traceback,
+    exit code 1.
+    """
 
 
 class TrainingInterruptedError(Exception):

@@ -30,7 +30,9 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EISDIR, errno.EACCES
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file next to `path` to be filled, which then replaces it: readers see the old file or the new one."""
+    """A temporary file next to `path` to be filled, which then replaces it: readers see the old
+    file or the new one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
         handle, name = tempfile.mkstemp(_TEMPORARY, _prefix(path), path.parent)
@@ -62,13 +64,17 @@ def _prefix(path: Path) -> str:
 
 
 def delete_temporaries(folder: Path) -> None:
-    """Delete what killed writers have left in a folder and below it; only for who keeps others from writing there."""
+    """Delete what killed writers have left in a folder and below it; only for who keeps others from
+    writing there.
+    """
     for path in [*folder.rglob(f".*{_TEMPORARY}")]:
         delete(path)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Let the names in a folder be on disk: the order in which files were replaced must survive a power failure."""
+    """Let the names in a folder be on disk: the order in which files were replaced must survive a
+    power failure.
+    """
     try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -82,7 +88,9 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let errors name the file that is written: those of write and fsync have no path, others the temporary file's."""
+    """Let errors name the file that is written: those of write and fsync have no path, others the
+    temporary file's.
+    """
     try:
         yield
     except OSError as error:
@@ -104,7 +112,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 
 
 def link_or_copy(source: Path, path: Path) -> None:
-    """Let `path` be one file with `source`, or a copy of it where the file system has no hard links.
+    """Let `path` be one file with `source`, or a copy of it where the file system has no hard
+    links.
 
     Only for files that are never changed, only replaced: a change would be one of both.
     """
@@ -117,7 +126,9 @@ def link_or_copy(source: Path, path: Path) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file exists; a name that no file can have, such as one of 300 characters, is not an error."""
+    """Whether a file exists; a name that no file can have, such as one of 300 characters, is not an
+    error.
+    """
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -151,7 +162,9 @@ def append_at(path: Path, size: int, content: bytes) -> None:
 
 
 def make_readable(path: Path) -> None:
-    """Give a file the permissions of the user's umask; mkstemp and safetensors create private files."""
+    """Give a file the permissions of the user's umask; mkstemp and safetensors create private
+    files.
+    """
     path.chmod(0o666 & ~_UMASK)
 
 
@@ -178,7 +191,9 @@ def digest_of(path: Path) -> str:
 def check_data_root(folder: Path | None) -> Path | None:
     """The folder that holds the data sets, or None; a UserError if it does not exist."""
     if folder is not None and not folder.is_dir():
-        raise UserError(f"data root '{folder}' does not exist; give the folder that holds the data sets")
+        raise UserError(
+            f"data root '{folder}' does not exist; give the folder that holds the data sets"
+        )
     return folder
 
 

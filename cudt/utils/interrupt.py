@@ -1,4 +1,6 @@
-"""Stopping on request: the first Ctrl-C or SIGTERM is handled at the next point where work can be saved."""
+"""Stopping on request: the first Ctrl-C or SIGTERM is handled at the next point where work can be
+saved.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,11 @@ from typing import Any
 
 
 class StopRequest:
-    """A context in which the first stop signal sets `requested`; a Ctrl-C after it stops the process as usual.
+    """A context in which the first stop signal sets `requested`; a Ctrl-C after it stops the
+    process as usual.
 
-    A second SIGTERM does not: batch systems send it to every process of a job, some twice, and parents pass it on.
+    A second SIGTERM does not: batch systems send it to every process of a job, some twice, and
+    parents pass it on.
     """
 
     def __init__(self) -> None:
@@ -24,7 +28,8 @@ class StopRequest:
         return self.signal_number != 0
 
     def __enter__(self) -> StopRequest:
-        # Signal handlers can only be set in the main thread; in other threads the caller's handlers stay.
+        # Signal handlers can only be set in the main thread; in other threads the caller's handlers
+        # stay.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._previous[number] = signal.signal(number, self._request)

@@ -1,12 +1,15 @@
-"""Several processes that do one command's work together: which one this is, and what they send each other.
+"""Several processes that do one command's work together: which one this is, and what they send each
+other.
 
-A launcher (torchrun, accelerate launch, or srun with these variables) starts the same command several times and sets
-RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Process 0 is the main one: it prints and writes files. All
-functions here also work in a process that is alone, where they do nothing and torch is not imported. A process that
-fails ends alone, and the launcher ends the others.
+A launcher (torchrun, accelerate launch, or srun with these variables) starts the same command
+several times and sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Process 0 is the
+main one: it prints and writes files. All functions here also work in a process that is alone, where
+they do nothing and torch is not imported. A process that fails ends alone, and the launcher ends
+the others.
 
-Gradients and losses go through torch's default group, on the accelerator if there is one. Everything else goes through
-a second group, over gloo, in which a process may wait for another as long as that takes.
+Gradients and losses go through torch's default group, on the accelerator if there is one.
+Everything else goes through a second group, over gloo, in which a process may wait for another as
+long as that takes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ Value = TypeVar("Value")
 PATIENCE = timedelta(minutes=10)
 #: As long as another process may prepare data, or wait for the lock of a run.
 _FOR_EVER = timedelta(days=30)
-#: What launchers set, and Accelerate reads. Some of it is also set where every process works alone, as by srun.
+#: What launchers set, and Accelerate reads. Some of it is also set where every process works alone,
+#: as by srun.
 _LAUNCHERS = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     *("PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -61,7 +65,9 @@ def _number(name: str, default: int) -> int:
 
 @contextmanager
 def not_launched() -> Iterator[None]:
-    """Hide what launchers set from Accelerate, for a process that is alone although some of it is set."""
+    """Hide what launchers set from Accelerate, for a process that is alone although some of it is
+    set.
+    """
     hidden = {name: os.environ.pop(name) for name in _LAUNCHERS if name in os.environ}
     try:
         yield
@@ -84,8 +90,10 @@ def join() -> None:
         _group = dist.new_group(backend="gloo", timeout=_FOR_EVER)
     except (RuntimeError, ValueError) as error:
         raise UserError(
-            f"WORLD_SIZE={count()} is set, but the processes did not connect ({str(error).strip()}); start all of them "
-            "with torchrun or accelerate launch, or run `unset RANK WORLD_SIZE` to train in one process"
+            f"WORLD_SIZE={count()} is set, but the processes did not connect "
+            f"({str(error).strip()}); start all of them "
+            "with torchrun or accelerate launch, or run `unset RANK WORLD_SIZE` to train in one "
+            "process"
         ) from None
 
 
@@ -129,13 +137,17 @@ def wait() -> None:
 
 
 def in_order(mine: Sequence[Value], total: int) -> list[Value]:
-    """All `total` items in every process, where process i of n has items i, i + n, i + 2n, … and all have as many."""
+    """All `total` items in every process, where process i of n has items i, i + n, i + 2n, … and
+    all have as many.
+    """
     return [item for one in zip(*gathered(mine), strict=True) for item in one][:total]
 
 
 @contextmanager
 def first_on_each_machine() -> Iterator[None]:
-    """The first process of each machine goes through the block before the others, which find its files in the cache."""
+    """The first process of each machine goes through the block before the others, which find its
+    files in the cache.
+    """
     is_first = local_index() == 0
     if not is_first:
         wait()

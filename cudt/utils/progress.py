@@ -21,8 +21,12 @@ Track = Callable[[Iterable[Any], int, str], Iterable[Any]]
 _INTERVAL = 30.0
 
 
-def track(items: Iterable[Item], total: int, what: str, console: Console | None = None) -> Iterable[Item]:
-    """Iterate over the items; the main process shows a progress bar, or a line every 30 seconds without a terminal."""
+def track(
+    items: Iterable[Item], total: int, what: str, console: Console | None = None
+) -> Iterable[Item]:
+    """Iterate over the items; the main process shows a progress bar, or a line every 30 seconds
+    without a terminal.
+    """
     console = console or SafeConsole(stderr=True)
     if not is_main_process():
         return items
@@ -37,7 +41,12 @@ def _with_lines(items: Iterable[Item], total: int, what: str, console: Console) 
         now = time.monotonic()
         if done and now - printed >= _INTERVAL:
             left = duration((now - began) / done * (total - done))
-            console.print(f"{what}  {done}/{total}  {left} left", highlight=False, soft_wrap=True, markup=False)
+            console.print(
+                f"{what}  {done}/{total}  {left} left",
+                highlight=False,
+                soft_wrap=True,
+                markup=False,
+            )
             printed = now
         yield item
 

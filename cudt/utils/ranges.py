@@ -13,4 +13,6 @@ def ranges(numbers: Iterable[int]) -> str:
             groups[-1].append(number)
         else:
             groups.append([number])
-    return ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}–{group[-1]}" for group in groups)
+    return ", ".join(
+        str(group[0]) if len(group) == 1 else f"{group[0]}–{group[-1]}" for group in groups
+    )

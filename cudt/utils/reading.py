@@ -38,7 +38,9 @@ def json_object(content: bytes) -> dict[str, Any]:
 
 
 def sealed(values: Mapping[str, Any]) -> str:
-    """A JSON object with the SHA-256 of its values, for `unsealed`; for files that are alone in their folder."""
+    """A JSON object with the SHA-256 of its values, for `unsealed`; for files that are alone in
+    their folder.
+    """
     return json.dumps({**values, _SEAL: _digest(values)}, ensure_ascii=False)
 
 
@@ -55,23 +57,39 @@ def _digest(values: Mapping[str, Any]) -> str:
 
 
 def csv_table(
-    content: bytes, columns: Sequence[str], numbers: Sequence[str], counts: Sequence[str], *, may_be_empty: bool = False
+    content: bytes,
+    columns: Sequence[str],
+    numbers: Sequence[str],
+    counts: Sequence[str],
+    *,
+    may_be_empty: bool = False,
 ) -> pd.DataFrame:
-    """A CSV table with exactly these columns: `numbers` are floating-point, `counts` integers, all others words."""
+    """A CSV table with exactly these columns: `numbers` are floating-point, `counts` integers, all
+    others words.
+    """
     import pandas as pd
 
     if not content.endswith(b"\n"):
         raise ContentError("the last line is cut off")
-    # Python parses the numbers: some versions of pandas lose the last digit, and a resumed history must not.
+    # Python parses the numbers: some versions of pandas lose the last digit, and a resumed history
+    # must not.
     words = [column for column in columns if column not in numbers and column not in counts]
     types: dict[str, Any] = {**dict.fromkeys(counts, "int64"), **dict.fromkeys(words, str)}
     converters = dict.fromkeys(numbers, float)
     try:
-        table = pd.read_csv(io.BytesIO(content), dtype=types, converters=converters, index_col=False, na_filter=False)
+        table = pd.read_csv(
+            io.BytesIO(content),
+            dtype=types,
+            converters=converters,
+            index_col=False,
+            na_filter=False,
+        )
     except (ValueError, OverflowError) as error:
         raise ContentError(f"not a table: {shown(str(error))}") from None
     if list(table.columns) != list(columns):
-        raise ContentError(f"expected columns {', '.join(columns)}; found {shown(', '.join(table.columns))}")
+        raise ContentError(
+            f"expected columns {', '.join(columns)}; found {shown(', '.join(table.columns))}"
+        )
     if table.empty and not may_be_empty:
         raise ContentError("no rows")
     return table

@@ -47,5 +47,7 @@ def is_text(text: str) -> bool:
 
 
 def as_command(*words: object) -> str:
-    """A command of cudt that can be copied into a shell, whatever characters a folder's name has."""
+    """A command of cudt that can be copied into a shell, whatever characters a folder's name
+    has.
+    """
     return shlex.join(["cudt", *map(str, words)])

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:
-    """The values on a device. To an accelerator the copy starts from pinned memory, and the CPU goes on at once."""
+    """The values on a device. To an accelerator the copy starts from pinned memory, and the CPU
+    goes on at once.
+    """
     if values.device.type == "cpu" and can_pin(device):
         values = values.pin_memory()
     # To the CPU it is waited for: values would be read before they arrive.

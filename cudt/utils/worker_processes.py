@@ -54,12 +54,16 @@ class Ended:
 
 
 class Processes:
-    """Workers, one for each environment. `function` names what a worker calls with `argument`, and its exit code.
+    """Workers, one for each environment. `function` names what a worker calls with `argument`, and
+    its exit code.
 
-    The function is named (`module:function`) because a worker imports it only after its environment is set.
+    The function is named (`module:function`) because a worker imports it only after its environment
+    is set.
     """
 
-    def __init__(self, environments: Sequence[dict[str, str]], logs: Path, function: str, argument: Any) -> None:
+    def __init__(
+        self, environments: Sequence[dict[str, str]], logs: Path, function: str, argument: Any
+    ) -> None:
         self._environments, self._logs = environments, logs
         self._function, self._argument = function, argument
         self._running: dict[int, BaseProcess] = {}
@@ -89,7 +93,13 @@ class Processes:
         """Start a worker, at first or after it has ended."""
         context = multiprocessing.get_context("spawn")
         self._words[worker], speak = context.Pipe(duplex=False)
-        arguments = (self._environments[worker], self.log_of(worker), self._function, self._argument, speak)
+        arguments = (
+            self._environments[worker],
+            self.log_of(worker),
+            self._function,
+            self._argument,
+            speak,
+        )
         process = context.Process(target=_run, args=arguments, name="cudt-worker")
         process.start()
         speak.close()
@@ -97,13 +107,17 @@ class Processes:
 
     def wait(self, timeout: float) -> Iterator[Ended]:
         """The workers that end within `timeout` seconds."""
-        ended = multiprocessing.connection.wait([process.sentinel for process in self._running.values()], timeout)
+        ended = multiprocessing.connection.wait(
+            [process.sentinel for process in self._running.values()], timeout
+        )
         for worker, process in list(self._running.items()):
             if process.sentinel in ended:
                 process.join()
                 del self._running[worker]
                 fault = self._fault_of(worker)
-                yield Ended(worker, process.pid or 0, process.exitcode or 0, self.log_of(worker), fault)
+                yield Ended(
+                    worker, process.pid or 0, process.exitcode or 0, self.log_of(worker), fault
+                )
 
     def _fault_of(self, worker: int) -> str | None:
         with self._words.pop(worker) as words:
@@ -126,7 +140,9 @@ class Processes:
 # ---------------------------------------------------------------- in the worker's process
 
 
-def _run(environment: dict[str, str], log: Path, function: str, argument: Any, speak: Connection) -> None:
+def _run(
+    environment: dict[str, str], log: Path, function: str, argument: Any, speak: Connection
+) -> None:
     os.environ.update(environment)
     if hasattr(os, "setsid"):
         # Ctrl-C must reach the parent alone, which asks each worker to stop once.
@@ -142,7 +158,9 @@ def _run(environment: dict[str, str], log: Path, function: str, argument: Any, s
 
 
 def redirect_output(log: Path) -> None:
-    """Send stdout and stderr to a log: they would garble the parent's display, and a crash leaves its trace there."""
+    """Send stdout and stderr to a log: they would garble the parent's display, and a crash leaves
+    its trace there.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for number in (1, 2):
@@ -164,11 +182,16 @@ def stop_with_parent() -> None:
 
 
 def worker_environments(n_workers: int, device: DeviceName) -> list[dict[str, str]]:
-    """The environment variables of each worker: its share of the cores, and one GPU where there are any."""
+    """The environment variables of each worker: its share of the cores, and one GPU where there are
+    any.
+    """
     share = os.environ.get("OMP_NUM_THREADS") or str(max(1, _n_cores() // n_workers))
     visible = _gpus(device)
     return [
-        {"OMP_NUM_THREADS": share, **({"CUDA_VISIBLE_DEVICES": visible[number % len(visible)]} if visible else {})}
+        {
+            "OMP_NUM_THREADS": share,
+            **({"CUDA_VISIBLE_DEVICES": visible[number % len(visible)]} if visible else {}),
+        }
         for number in range(n_workers)
     ]
 
@@ -179,7 +202,9 @@ def _n_cores() -> int:
 
 
 def _gpus(device: DeviceName) -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none when computing on the CPU."""
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; none when computing
+    on the CPU.
+    """
     from cudt.utils.device import choose
 
     if choose(device).type != "cuda":

@@ -9,10 +9,14 @@ from cudt.integrations.transformers import Descent, DescentTrainer, Noise
 
 torch.manual_seed(0)
 size = {"vocab_size": 20, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
-model = BertForSequenceClassification(BertConfig(**size, num_hidden_layers=4, initializer_range=0.1))
+model = BertForSequenceClassification(
+    BertConfig(**size, num_hidden_layers=4, initializer_range=0.1)
+)
 tokens = torch.randint(0, 20, (512, 8))
 labels = (tokens < 10).sum(1) // 5  # whether more than half of the tokens are small: 0 or 1
-examples = [{"input_ids": text, "labels": label} for text, label in zip(tokens, labels, strict=True)]
+examples = [
+    {"input_ids": text, "labels": label} for text, label in zip(tokens, labels, strict=True)
+]
 
 with tempfile.TemporaryDirectory() as folder:
     trainer = DescentTrainer(

@@ -16,8 +16,15 @@ class Classifier(lightning.LightningModule):
 
     def __init__(self, constraints: LayerwiseDescentCallback) -> None:
         super().__init__()
-        size = {"vocab_size": 20, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
-        self.model = BertForSequenceClassification(BertConfig(**size, num_hidden_layers=4, initializer_range=0.1))
+        size = {
+            "vocab_size": 20,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_attention_heads": 2,
+        }
+        self.model = BertForSequenceClassification(
+            BertConfig(**size, num_hidden_layers=4, initializer_range=0.1)
+        )
         self.constraints = constraints
 
     def training_step(self, batch: dict[str, Any]) -> torch.Tensor:
@@ -35,14 +42,20 @@ class Classifier(lightning.LightningModule):
 torch.manual_seed(0)
 tokens = torch.randint(0, 20, (512, 8))
 labels = (tokens < 10).sum(1) // 5  # whether more than half of the tokens are small: 0 or 1
-examples = [{"input_ids": text, "labels": label} for text, label in zip(tokens, labels, strict=True)]
+examples = [
+    {"input_ids": text, "labels": label} for text, label in zip(tokens, labels, strict=True)
+]
 training = DataLoader(examples[:256], batch_size=32, shuffle=True)
 validation = DataLoader(examples[256:], batch_size=16)
 
 descent = cudt.LayerwiseDescent(n_layers=4, alpha=0.1, reference=0.69, resilience="slack", beta=1.0)
 constraints = LayerwiseDescentCallback(descent, warmup_epochs=1)
 trainer = lightning.Trainer(
-    max_epochs=5, callbacks=[constraints], accelerator="cpu", logger=False, enable_checkpointing=False
+    max_epochs=5,
+    callbacks=[constraints],
+    accelerator="cpu",
+    logger=False,
+    enable_checkpointing=False,
 )
 trainer.fit(Classifier(constraints), training, validation)
 print(f"multipliers {descent.multiplier_values}")

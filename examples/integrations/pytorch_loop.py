@@ -1,4 +1,6 @@
-"""The classifier of plain_loop.py, in which every layer has to lower the loss: python pytorch_loop.py."""
+"""The classifier of plain_loop.py, in which every layer has to lower the loss: python
+pytorch_loop.py.
+"""
 
 import torch
 from torch.utils.data import DataLoader
@@ -8,10 +10,14 @@ import cudt
 
 torch.manual_seed(0)
 size = {"vocab_size": 20, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
-model = BertForSequenceClassification(BertConfig(**size, num_hidden_layers=4, initializer_range=0.1))
+model = BertForSequenceClassification(
+    BertConfig(**size, num_hidden_layers=4, initializer_range=0.1)
+)
 tokens = torch.randint(0, 20, (256, 8))
 labels = (tokens < 10).sum(1) // 5  # whether more than half of the tokens are small: 0 or 1
-examples = [{"input_ids": text, "labels": label} for text, label in zip(tokens, labels, strict=True)]
+examples = [
+    {"input_ids": text, "labels": label} for text, label in zip(tokens, labels, strict=True)
+]
 loader = DataLoader(examples, batch_size=32, shuffle=True)
 
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)

@@ -1,7 +1,7 @@
 """Write the data and weights that the recipes of same_numbers read: python inputs.py FOLDER.
 
-A tiny random BERT and ViT, a tiny Llama, texts with commas, quotes, line breaks and words that a reader may take for
-missing values, and clips as PNG, grey and in colour, and as AVI.
+A tiny random BERT and ViT, a tiny Llama, texts with commas, quotes, line breaks and words that a
+reader may take for missing values, and clips as PNG, grey and in colour, and as AVI.
 """
 
 from __future__ import annotations
@@ -23,10 +23,20 @@ from cudt.utils.compat import survive_torchvision_mismatch
 survive_torchvision_mismatch()
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors  # noqa: E402
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, ViTConfig, ViTImageProcessor, ViTModel  # noqa: E402
+from transformers import (  # noqa: E402
+    BertConfig,
+    BertModel,
+    PreTrainedTokenizerFast,
+    ViTConfig,
+    ViTImageProcessor,
+    ViTModel,
+)
 
-WORDS = "a the film plot cast was is not very really and but null NA nan café great lovely fine bad dull poor".split()
-GOOD, BAD = set("great lovely fine café".split()), set("bad dull poor null".split())
+WORDS = (
+    "a the film plot cast was is not very really and but null NA nan café great lovely fine bad "
+    "dull poor"
+).split()
+GOOD, BAD = {"great", "lovely", "fine", "café"}, {"bad", "dull", "poor", "null"}
 
 
 def write(folder: Path) -> None:
@@ -67,7 +77,9 @@ def write_clips(folder: Path) -> None:
 
 
 def moving(draw: np.random.Generator, length: int, height: int, width: int) -> Any:
-    """A smooth random picture that moves to the side by two pixels a frame: frames, height, width, colours."""
+    """A smooth random picture that moves to the side by two pixels a frame: frames, height, width,
+    colours.
+    """
     coarse = draw.integers(0, 256, (height // 8 + 1, width // 8 + 1, 3), dtype=np.uint8)
     picture = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
     return np.stack([np.roll(picture, 2 * step, axis=1) for step in range(length)])
@@ -90,27 +102,60 @@ def write_video(path: Path, frames: Any) -> None:
 
 def write_bert(folder: Path) -> None:
     """A random BERT of three layers with a tokenizer of words."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(word.lower() for word in WORDS), ",", ".", '"']
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *(word.lower() for word in WORDS),
+        ",",
+        ".",
+        '"',
+    ]
     vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    special = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+    }
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
-    config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=40, initializer_range=0.3, **sizes)
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    config = BertConfig(
+        vocab_size=len(vocabulary), max_position_embeddings=40, initializer_range=0.3, **sizes
+    )
     BertModel(config).save_pretrained(folder)
 
 
 def write_vit(folder: Path) -> None:
-    """A random ViT of three layers, whose tokens have as many numbers as its patches: 4 · 4 · 3 = 48."""
+    """A random ViT of three layers, whose tokens have as many numbers as its patches: 4 · 4 · 3 =
+    48.
+    """
     torch.manual_seed(1)
-    sizes = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
-    ViTModel(ViTConfig(image_size=16, patch_size=4, **sizes), add_pooling_layer=False).save_pretrained(folder)
+    sizes = {
+        "hidden_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    ViTModel(
+        ViTConfig(image_size=16, patch_size=4, **sizes), add_pooling_layer=False
+    ).save_pretrained(folder)
     ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
 
 

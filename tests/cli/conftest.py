@@ -24,12 +24,20 @@ def environment() -> dict[str, str]:
     """One thread, no CUDA device, no colours, and nothing of the user's own settings."""
     left_out = ("CUDT_DATA_ROOT", "COLUMNS", "FORCE_COLOR", "CLICOLOR_FORCE")
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
-    return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TERM": "dumb"}
+    return {
+        **kept,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HUB_OFFLINE": "1",
+        "TERM": "dumb",
+    }
 
 
 def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120
+    )
 
 
 def cudt(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -45,13 +53,18 @@ def modules_imported_by(*arguments: str, cwd: Path) -> set[str]:
 def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
     """Time and bytes of every file below a folder."""
     return {
-        path.relative_to(folder).as_posix(): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        path.relative_to(folder).as_posix(): (
+            path.stat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
         for path in folder.rglob("*")
     }
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> CommandLine:
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> CommandLine:
     """A command in this process, in an empty folder: exit code, standard output and error."""
     monkeypatch.chdir(tmp_path)
     for name in ("CUDT_DATA_ROOT", "COLUMNS", "FORCE_COLOR"):

@@ -26,7 +26,9 @@ def scores(seed: int, n: int = 40) -> dict[float, np.ndarray]:
 
 @pytest.fixture
 def pair(call, trained_run) -> tuple[Path, Path]:
-    a = make_scored_run(trained_run, Path("a"), scores(0), objective="erm", feasible=False, monotone=True)
+    a = make_scored_run(
+        trained_run, Path("a"), scores(0), objective="erm", feasible=False, monotone=True
+    )
     b = make_scored_run(trained_run, Path("b"), scores(1), overrides=["descent.alpha=0.2"])
     return a.path, b.path
 
@@ -63,8 +65,13 @@ def test_curves_are_shown_with_the_difference_and_its_interval(call, pair):
             f"{one['low']:+.4f} to {one['high']:+.4f}",
         ]
     ood = expected[expected["quantity"] == "ood_mean"].iloc[0]
-    assert row(output, "mean OOD")[3:] == [f"{ood['difference']:+.4f}", f"{ood['low']:+.4f} to {ood['high']:+.4f}"]
-    assert float(row(output, "mean OOD")[2]) == pytest.approx(runs[1].curves["gaussian"][1.0], abs=1e-4)
+    assert row(output, "mean OOD")[3:] == [
+        f"{ood['difference']:+.4f}",
+        f"{ood['low']:+.4f} to {ood['high']:+.4f}",
+    ]
+    assert float(row(output, "mean OOD")[2]) == pytest.approx(
+        runs[1].curves["gaussian"][1.0], abs=1e-4
+    )
     assert "no interval" not in output
     assert max(len(line) for line in output.splitlines()[2:]) <= 80
 
@@ -79,7 +86,9 @@ def test_layer_losses_and_verdicts_are_shown_for_both(call, pair, trained_run):
 
 
 def test_runs_of_different_recipes_are_compared_on_the_same_test_data(call, trained_run):
-    a = make_scored_run(trained_run, Path("a"), scores(0), name="one", test_data="same", overrides=["task.train=80"])
+    a = make_scored_run(
+        trained_run, Path("a"), scores(0), name="one", test_data="same", overrides=["task.train=80"]
+    )
     b = make_scored_run(trained_run, Path("b"), scores(1), name="two", test_data="same")
     output = compared(call, a.path, b.path)
     assert row(output, "recipe") == ["recipe", "one", "two"]
@@ -87,7 +96,9 @@ def test_runs_of_different_recipes_are_compared_on_the_same_test_data(call, trai
     assert "no interval" not in output
 
 
-def test_runs_with_different_losses_have_intervals_of_the_metric_but_no_differences_of_losses(call, trained_run):
+def test_runs_with_different_losses_have_intervals_of_the_metric_but_no_differences_of_losses(
+    call, trained_run
+):
     a = make_scored_run(trained_run, Path("a"), scores(0))
     b = make_scored_run(trained_run, Path("b"), scores(1), overrides=["task.loss=brier"])
     output = compared(call, a.path, b.path)
@@ -95,7 +106,10 @@ def test_runs_with_different_losses_have_intervals_of_the_metric_but_no_differen
     assert "no interval" not in output
     # Two losses and two verdicts, without a difference.
     assert row(output, "1 ")[3:5] == ["violated", "violated"]
-    assert "no differences: task.loss is cross_entropy in A and brier in B, so the losses have" in output
+    assert (
+        "no differences: task.loss is cross_entropy in A and brier in B, so the losses have"
+        in output
+    )
 
 
 def test_different_metrics_and_missing_evaluations_are_named(call, trained_run):
@@ -121,7 +135,9 @@ def test_a_run_is_compared_with_its_last_weights_on_test_data(call, trained_run)
     last.merge_examples(by_part(made.read_examples()), ["perturbation"])
     assert "not measured yet" in compared(call, own.path, last.results)
     for run, losses in ((own, (0.6, 0.5, 0.4)), (last, (0.7, 0.75, 0.3))):
-        rows = [("gaussian", 0.4, layer, loss, 0, 0, 0, "met") for layer, loss in enumerate(losses, 1)]
+        rows = [
+            ("gaussian", 0.4, layer, loss, 0, 0, 0, "met") for layer, loss in enumerate(losses, 1)
+        ]
         run.write_table("constraints", pd.DataFrame(rows, columns=TABLES["constraints"]))
     output = compared(call, own.path, last.results)
     assert row(output, "weights") == ["weights", "best", "last"]
@@ -149,9 +165,13 @@ def test_wrong_input_is_refused(call, pair, trained_run):
         assert len(error.splitlines()) == 1
 
 
-def test_effective_weights_at_the_end_of_the_runs_epoch_are_shown_and_negative_ones_marked(call, trained_run):
+def test_effective_weights_at_the_end_of_the_runs_epoch_are_shown_and_negative_ones_marked(
+    call, trained_run
+):
     def make(name: str, multipliers: object) -> Run:
-        return make_run(trained_run, Path(name), seed=ord(name), best={"epoch": 1}, multipliers=multipliers)
+        return make_run(
+            trained_run, Path(name), seed=ord(name), best={"epoch": 1}, multipliers=multipliers
+        )
 
     # w_1 = 0.2 − 0.9·0.5.
     a, b = make("a", None), make("b", {"best": [0.2, 0.5, 0.0], "last": [0.0, 0.0, 0.0]})
@@ -161,4 +181,6 @@ def test_effective_weights_at_the_end_of_the_runs_epoch_are_shown_and_negative_o
     assert row(output, "1 ")[-1] == "-0.25 ▼"
     assert row(output, "2 ")[-1] == "0.5"
     assert "▼ negative weight w" in output
-    assert "▼" not in compared(call, a.path, make("c", {"best": [0.0, 0.0, 0.0], "last": [0.2, 0.5, 0.0]}).path)
+    assert "▼" not in compared(
+        call, a.path, make("c", {"best": [0.0, 0.0, 0.0], "last": [0.2, 0.5, 0.0]}).path
+    )

@@ -32,16 +32,22 @@ def test_a_second_grid_is_added_to_the_first(call, copy):
     assert both[both["gamma"].isin([0, 0.5, 1])].reset_index(drop=True).equals(first)
 
 
-@pytest.mark.parametrize("kinds", [["gaussian", "uniform"], ["gaussian,uniform"]], ids=["spaces", "comma"])
+@pytest.mark.parametrize(
+    "kinds", [["gaussian", "uniform"], ["gaussian,uniform"]], ids=["spaces", "comma"]
+)
 def test_several_kinds_of_noise_are_one_table(kinds, call, copy):
-    code, output, _ = call("eval-ood", "--perturbation", *kinds, "copy", "--gammas", "1", "--device", "cpu")
+    code, output, _ = call(
+        "eval-ood", "--perturbation", *kinds, "copy", "--gammas", "1", "--device", "cpu"
+    )
     assert code == 0
     assert copy.read_table("ood")["perturbation"].unique().tolist() == ["gaussian", "uniform"]
     assert "uniform" in output
 
 
 def test_the_last_weights_are_evaluated_into_a_subfolder(call, copy):
-    code, output, _ = call("eval-ood", "copy", "--weights", "last", "--gammas", "1", "--device", "cpu")
+    code, output, _ = call(
+        "eval-ood", "copy", "--weights", "last", "--gammas", "1", "--device", "cpu"
+    )
     assert code == 0
     assert output.startswith("copy/last ")
     assert "written to copy/last/ood.csv" in output
@@ -64,9 +70,16 @@ def test_early_exits_are_one_table_and_a_row_for_each_level(call, copy):
     assert "early exit: accuracy, mean number of layers (of 3), share of the FLOPs" in output
     exits = copy.read_table("exits")
     (row,) = exits[
-        (exits["split"] == "test") & (exits["gamma"] == 1) & (exits["rule"] == "patience") & (exits["chosen"] == 1)
+        (exits["split"] == "test")
+        & (exits["gamma"] == 1)
+        & (exits["rule"] == "patience")
+        & (exits["chosen"] == 1)
     ].itertuples()
     lines = output.partition("early exit")[2].splitlines()
     (line,) = [line for line in lines if "γ = 1 " in line]
-    assert line.split()[-3:] == [f"{row.accuracy:.4f}", f"{row.mean_depth:.2f}", f"{row.flops / row.full_flops:.0%}"]
+    assert line.split()[-3:] == [
+        f"{row.accuracy:.4f}",
+        f"{row.mean_depth:.2f}",
+        f"{row.flops / row.full_flops:.0%}",
+    ]
     assert max(map(len, lines)) <= 80

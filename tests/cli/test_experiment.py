@@ -14,11 +14,25 @@ pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def test_it_trains_evaluates_and_reports_and_does_nothing_twice(call, tmp_path, monkeypatch):
-    command = ["experiment", "reviews-ut", *SMALL, "--seeds", "0", "1", "--perturbation", "uniform", "--device", "cpu"]
+    command = [
+        "experiment",
+        "reviews-ut",
+        *SMALL,
+        "--seeds",
+        "0",
+        "1",
+        "--perturbation",
+        "uniform",
+        "--device",
+        "cpu",
+    ]
     code, output, error = call(*command)
     assert code == 0
     # Two epochs are too few for ERM to reach what α asks of the last layer.
-    assert all(line.startswith("warning: descent.alpha asks the last layer for") for line in error.splitlines())
+    assert all(
+        line.startswith("warning: descent.alpha asks the last layer for")
+        for line in error.splitlines()
+    )
     runs = [open_run(path) for path in sorted(tmp_path.glob("outputs/reviews-ut/*"))]
     expected = {
         f"{name}-{tiny_recipe(objective=name, seed=seed).identity()}"
@@ -50,7 +64,10 @@ def test_a_noise_that_is_new_is_evaluated_in_addition(call, tmp_path):
     assert code == 0
     assert "already evaluated" not in output
     (path,) = tmp_path.glob("outputs/reviews-ut/*")
-    assert open_run(path).read_table("ood")["perturbation"].unique().tolist() == ["gaussian", "uniform"]
+    assert open_run(path).read_table("ood")["perturbation"].unique().tolist() == [
+        "gaussian",
+        "uniform",
+    ]
 
 
 def test_the_runs_that_finish_are_reported_though_another_one_stops(call, monkeypatch, tmp_path):

@@ -30,7 +30,9 @@ CommandLine = Callable[..., tuple[int, str, str]]
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("instructions")
     write_instructions(folder)
-    write_recipe(folder, tiny_llama(folder / "llama", tie_word_embeddings=False, initializer_range=0.5))
+    write_recipe(
+        folder, tiny_llama(folder / "llama", tie_word_embeddings=False, initializer_range=0.5)
+    )
     return folder
 
 
@@ -38,13 +40,17 @@ def folder(tmp_path_factory) -> Path:
 def pair(folder, tmp_path_factory) -> tuple[Run, Run]:
     """Two runs with different completions."""
     out = tmp_path_factory.mktemp("outputs")
-    settings = ("training.epochs=1", "training.learning_rate=3e-2"), ("training.epochs=1", "training.learning_rate=0.3")
+    settings = (
+        ("training.epochs=1", "training.learning_rate=3e-2"),
+        ("training.epochs=1", "training.learning_rate=0.3"),
+    )
     return train(folder, out, *settings[0]), train(folder, out, *settings[1], objective="erm")
 
 
 @pytest.fixture
 def call(monkeypatch, capsys, pair, tmp_path) -> CommandLine:
-    """`cudt generate` on the CPU in a folder with copies of two runs, `one` and `two`, and `ask.json`."""
+    """`cudt generate` on the CPU in a folder with copies of two runs, `one` and `two`, and
+    `ask.json`."""
     monkeypatch.chdir(tmp_path)
     for name in ("CUDT_DATA_ROOT", "COLUMNS", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
@@ -53,7 +59,13 @@ def call(monkeypatch, capsys, pair, tmp_path) -> CommandLine:
     Path("ask.json").write_text(json.dumps(ASKED))
 
     def run(*arguments: str, asked: str | None = "ask.json") -> tuple[int, str, str]:
-        short = ["--max-new-tokens", "6", "--device", "cpu", *(["--instructions", asked] if asked else [])]
+        short = [
+            "--max-new-tokens",
+            "6",
+            "--device",
+            "cpu",
+            *(["--instructions", asked] if asked else []),
+        ]
         monkeypatch.setattr(sys, "argv", ["cudt", "generate", *short, *arguments])
         with pytest.raises(SystemExit) as stop:
             cli.main()
@@ -82,7 +94,9 @@ def test_one_run_writes_its_completions_and_says_where(call):
     assert code == 0
     name = "ask-gamma0.5-seed3-tokens6"
     assert f"completions in one/completions/{name}.json" in output
-    assert [one["instruction"] for one in written("one", name)] == [row["instruction"] for row in ASKED]
+    assert [one["instruction"] for one in written("one", name)] == [
+        row["instruction"] for row in ASKED
+    ]
     assert "both runs" not in output
 
 
@@ -100,7 +114,9 @@ def test_two_runs_are_also_written_into_one_file(call):
             "generator_2": "tiny-alpaca-two",
             "dataset": "ask",
         }
-    assert [first["output"] for first in written("one")] != [second["output"] for second in written("two")]
+    assert [first["output"] for first in written("one")] != [
+        second["output"] for second in written("two")
+    ]
 
 
 def test_two_runs_are_compared_on_the_limit_though_one_has_answered_more(call):
@@ -128,7 +144,9 @@ def ask(call: CommandLine, *arguments: str) -> str:
 def test_the_completion_of_a_prompt_is_that_of_the_same_instruction_in_a_file(call, gamma):
     output = ask(call, "one", "--gamma", gamma, "--prompt", "Say red.")
     assert call("one", "--gamma", gamma)[0] == 0
-    assert output == printable(written("one", f"ask-gamma{gamma}-seed0-tokens6")[0]["output"]) + "\n"
+    assert (
+        output == printable(written("one", f"ask-gamma{gamma}-seed0-tokens6")[0]["output"]) + "\n"
+    )
 
 
 def test_a_prompt_can_come_from_standard_input(call, monkeypatch):
@@ -137,7 +155,9 @@ def test_a_prompt_can_come_from_standard_input(call, monkeypatch):
     assert ask(call, "one", "--prompt", "-") == expected
 
 
-def test_prompts_with_weights_that_are_not_the_runs_own_measure_their_noise_and_record_nothing(folder, tmp_path):
+def test_prompts_with_weights_that_are_not_the_runs_own_measure_their_noise_and_record_nothing(
+    folder, tmp_path
+):
     """All weights are trained, so that those of the last epoch have a σ_x of their own."""
     settings = ("training.epochs=2", "training.learning_rate=3e-2", "model.lora=null")
     run = open_run(train(folder, tmp_path, *settings).path, "last")
@@ -146,7 +166,9 @@ def test_prompts_with_weights_that_are_not_the_runs_own_measure_their_noise_and_
     outputs = generate.answer(run, [row["instruction"] for row in ASKED], asked, "cpu", folder)
     assert contents(run.path) == before
     (tmp_path / "ask.json").write_text(json.dumps(ASKED))
-    path = generate.generate(run, Request(tmp_path / "ask.json", 1.0, 0, 6), "cpu", folder, lambda rows, *_: rows)
+    path = generate.generate(
+        run, Request(tmp_path / "ask.json", 1.0, 0, 6), "cpu", folder, lambda rows, *_: rows
+    )
     assert [one["output"] for one in json.loads(path.read_text(encoding="utf-8"))] == outputs
 
 
@@ -154,7 +176,10 @@ def test_a_prompt_or_a_file_is_given_and_not_both(call):
     expected = "give either --instructions FILE or --prompt TEXT\n"
     assert refused(call, "one", asked=None) == expected
     assert refused(call, "one", "--prompt", "Say red.") == expected
-    assert refused(call, "one", "--prompt", "a", "--limit", "1", asked=None) == "--limit: for --instructions only\n"
+    assert (
+        refused(call, "one", "--prompt", "a", "--limit", "1", asked=None)
+        == "--limit: for --instructions only\n"
+    )
 
 
 # ---------------------------------------------------------------- errors
@@ -193,5 +218,7 @@ def test_a_prompt_that_is_too_long_is_cut_with_a_warning(pair, tmp_path):
     request = Request(tmp_path / "long.json", max_new_tokens=6)
     run = open_run(tmp_path / "run")
     with pytest.warns(DataWarning, match="instruction 1: truncated to 506 tokens"):
-        (one,) = json.loads(generate.generate(run, request, "cpu", None, lambda rows, *_: rows).read_text())
+        (one,) = json.loads(
+            generate.generate(run, request, "cpu", None, lambda rows, *_: rows).read_text()
+        )
     assert one["instruction"] == words

@@ -21,11 +21,26 @@ from tests.videos import noise, write_frames
 
 
 ERRORS = {
-    "a typo in a recipe": (["train", "--recipe", "typo.yaml"], "typo.yaml: training.epoch: unknown key; did you"),
-    "an unknown recipe": (["train", "--recipe", "review-ut"], "no recipe is called 'review-ut'; did you mean"),
-    "no data root": (["train", "--recipe", "reviews-ut", "--data-root", "gone"], "data root 'gone' does not exist"),
-    "no CUDA": (["train", "--recipe", "reviews-ut", "--device", "cuda"], "--device cuda: torch finds no CUDA device"),
-    "a bad grid": (["eval-ood", "empty", "--gammas", "0:1:0"], "γ grid '0:1:0': the step must be above 0"),
+    "a typo in a recipe": (
+        ["train", "--recipe", "typo.yaml"],
+        "typo.yaml: training.epoch: unknown key; did you",
+    ),
+    "an unknown recipe": (
+        ["train", "--recipe", "review-ut"],
+        "no recipe is called 'review-ut'; did you mean",
+    ),
+    "no data root": (
+        ["train", "--recipe", "reviews-ut", "--data-root", "gone"],
+        "data root 'gone' does not exist",
+    ),
+    "no CUDA": (
+        ["train", "--recipe", "reviews-ut", "--device", "cuda"],
+        "--device cuda: torch finds no CUDA device",
+    ),
+    "a bad grid": (
+        ["eval-ood", "empty", "--gammas", "0:1:0"],
+        "γ grid '0:1:0': the step must be above 0",
+    ),
     "no run folder": (["eval-ood", "empty"], "'empty' is not a run folder"),
     "a missing run folder": (["eval-ood", "gone"], "run folder 'gone' does not exist"),
     "nothing to report": (["report", "empty"], "no finished run below empty"),
@@ -77,7 +92,8 @@ def test_a_warning_about_data_is_one_line_and_the_command_continues(call, tmp_pa
             write_frames(tmp_path / folder / name, noise(seed, length, 8, 8))
     (tmp_path / "own.yaml").write_text(
         "reproduces: nothing\nneeds: nothing\nexpect: nothing\nmodel: {name: dust}\n"
-        "task: {name: folder, train: clips, test: others, frames: 4, size: 8, validation_share: 0.4}\n"
+        "task: {name: folder, train: clips, test: others, frames: 4, size: 8, validation_share: "
+        "0.4}\n"
     )
     code, output, error = call("data", "--prepare", "own.yaml")
     assert code == 0
@@ -146,7 +162,9 @@ def test_train_eval_ood_and_report_work_one_after_the_other(tmp_path):
     assert [one.returncode for one in done] == [0] * 4, "\n".join(one.stderr for one in done)
     trained, _, evaluated, reported = (one.stdout for one in done)
     assert "epoch 2/2  validation loss by layer" in trained
-    assert f"next: cudt eval-ood outputs/reviews-ut/constrained-{tiny_recipe().identity()}" in trained
+    assert (
+        f"next: cudt eval-ood outputs/reviews-ut/constrained-{tiny_recipe().identity()}" in trained
+    )
     assert evaluated.count("AUC") == 2
     assert "report: outputs/report/index.html" in reported
     for run in map(open_run, found):
@@ -154,11 +172,18 @@ def test_train_eval_ood_and_report_work_one_after_the_other(tmp_path):
         assert run.read_table("ood")["gamma"].unique().tolist() == [0, 0.5, 1]
     table = pd.read_csv(tmp_path / "outputs" / "report" / "table.csv")
     assert table["objective"].tolist() == ["constrained", "erm"]
-    tables = [line for one in done for line in one.stdout.splitlines() if "outputs" not in line and "epoch" not in line]
+    tables = [
+        line
+        for one in done
+        for line in one.stdout.splitlines()
+        if "outputs" not in line and "epoch" not in line
+    ]
     assert max(len(line) for line in tables) <= 80
 
 
-def test_an_error_of_the_system_is_one_line_and_a_mistake_of_cudt_keeps_its_traceback(call, monkeypatch):
+def test_an_error_of_the_system_is_one_line_and_a_mistake_of_cudt_keeps_its_traceback(
+    call, monkeypatch
+):
     def fail_with(error: Exception) -> None:
         def names() -> list[str]:
             raise error

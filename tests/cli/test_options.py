@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from cudt.cli.options import complete_recipe, parse_plugins, parse_seeds, repeat_options, require_folder, split_list
+from cudt.cli.options import (
+    complete_recipe,
+    parse_plugins,
+    parse_seeds,
+    repeat_options,
+    require_folder,
+    split_list,
+)
 from cudt.utils.errors import UserError
 
 LISTS = {
@@ -39,7 +46,9 @@ def test_weights_that_are_not_evaluated_yet_are_an_error_with_the_command(tmp_pa
     with pytest.raises(UserError, match=r"last' does not exist$"):
         require_folder(tmp_path / "last")
     (tmp_path / "run.json").touch()
-    with pytest.raises(UserError, match=r"last' does not exist; `cudt eval-ood .* --weights last` creates it$"):
+    with pytest.raises(
+        UserError, match=r"last' does not exist; `cudt eval-ood .* --weights last` creates it$"
+    ):
         require_folder(tmp_path / "last")
     with pytest.raises(UserError, match=r"other' does not exist$"):
         require_folder(tmp_path / "other")

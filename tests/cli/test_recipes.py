@@ -28,7 +28,11 @@ def test_show_prints_every_setting_with_value_default_and_meaning(call):
     assert below.startswith("    Passes over the training data.")
     keys = {line.split(":")[0] for line in lines}
     settings = recipe.load("smoke-text").settings
-    shown = {doc.path for doc in describe(type(settings)) if doc.path.startswith(("task.", "model.", "training."))}
+    shown = {
+        doc.path
+        for doc in describe(type(settings))
+        if doc.path.startswith(("task.", "model.", "training."))
+    }
     assert shown <= keys
     assert max(map(len, lines[1:])) <= 80
 

@@ -15,12 +15,15 @@ CURVE = {0.0: 0.9, 0.4: 0.8, 1.0: 0.6, 2.0: 0.5}
 
 @pytest.fixture
 def outputs(call, trained_run) -> Path:
-    """Two evaluated runs of different α, an unevaluated one of another seed, and one that failed."""
+    """Two evaluated runs of different α, an unevaluated one of another seed, and one that
+    failed."""
     out = Path("outputs/reviews-ut")
     make_run(trained_run, out, CURVE, overrides=["descent.alpha=0.2"], feasible=True, monotone=True)
     make_run(trained_run, out, {0.0: 0.7}, objective="erm", feasible=False, monotone=False)
     make_run(trained_run, out, None, objective="erm", seed=1, feasible=False, monotone=True)
-    make_run(trained_run, out, None, seed=2).update_info(RunInfo(status="failed", reason="the loss is not finite"))
+    make_run(trained_run, out, None, seed=2).update_info(
+        RunInfo(status="failed", reason="the loss is not finite")
+    )
     return out
 
 
@@ -61,9 +64,24 @@ def test_the_table_fits_a_narrow_terminal(call, outputs):
     assert (code, error) == (0, "")
     lines = output.splitlines()
     assert lines[0] == "reviews-ut: unrolled, score is accuracy"
-    assert lines[1].split() == ["run", "variant", "seed", "status", "score", "OOD", "verdict", "age"]
-    assert [line.split()[0] for line in lines[2:6]] == sorted(path.name for path in outputs.iterdir())
-    assert {line.split()[-3] for line in lines[2:6] if " finished " in line} == {"both", "neither", "monotone"}
+    assert lines[1].split() == [
+        "run",
+        "variant",
+        "seed",
+        "status",
+        "score",
+        "OOD",
+        "verdict",
+        "age",
+    ]
+    assert [line.split()[0] for line in lines[2:6]] == sorted(
+        path.name for path in outputs.iterdir()
+    )
+    assert {line.split()[-3] for line in lines[2:6] if " finished " in line} == {
+        "both",
+        "neither",
+        "monotone",
+    }
     assert lines[-1] == "4 runs"
     assert max(map(len, lines)) <= 80
 

@@ -10,8 +10,19 @@ import pytest
 from cudt.config import recipe as recipes
 from tests.cli.conftest import modules_imported_by, python
 
-HEAVY = ("torch", "transformers", "pandas", "numpy", "pyarrow", "datasets", "matplotlib", "accelerate", "optuna")
-#: Calls commands one after the other in one process; prints the exit code, the error and the heavy imports after each.
+HEAVY = (
+    "torch",
+    "transformers",
+    "pandas",
+    "numpy",
+    "pyarrow",
+    "datasets",
+    "matplotlib",
+    "accelerate",
+    "optuna",
+)
+#: Calls commands one after the other in one process; prints the exit code, the error and the heavy
+#: imports after each.
 CALLS = f"""
 import contextlib, io, json, sys
 from cudt.cli.main import main
@@ -38,13 +49,18 @@ def refused(*commands: list[str], cwd: Path) -> list[str]:
     """The errors of commands that must all be refused without a heavy import."""
     done = python("-c", CALLS, json.dumps(commands), cwd=cwd)
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(code, heavy) for code, _, heavy in found] == [(2, [])] * len(commands), (found, done.stderr)
+    assert [(code, heavy) for code, _, heavy in found] == [(2, [])] * len(commands), (
+        found,
+        done.stderr,
+    )
     return [error for _, error, _ in found]
 
 
 def test_typos_in_every_recipe_are_refused_without_heavy_imports(tmp_path):
     typos = ["--set", "training.epoch=3", "--set", "model.layer=3", "--set", "task.limits=3"]
-    errors = refused(*(["train", "--recipe", name, *typos] for name in recipes.names()), cwd=tmp_path)
+    errors = refused(
+        *(["train", "--recipe", name, *typos] for name in recipes.names()), cwd=tmp_path
+    )
     for error in errors:
         for key in ("training.epoch", "model.layer", "task.limits"):
             assert f"{key}: unknown key" in error
@@ -67,7 +83,8 @@ def test_a_search_with_typos_is_refused_without_heavy_imports(tmp_path):
 
 def test_typos_of_models_and_tasks_outside_of_cudt_are_refused_together(call, tmp_path):
     (tmp_path / "outside.yaml").write_text(
-        "task: {name: tests.outside.toys.signs, sise: 3}\nmodel: {name: tests.outside.toys.residual, layer: 3}\n",
+        "task: {name: tests.outside.toys.signs, sise: 3}\nmodel: {name: "
+        "tests.outside.toys.residual, layer: 3}\n",
         encoding="utf-8",
     )
     code, _, error = call("train", "--recipe", "outside.yaml")

@@ -13,7 +13,9 @@ from tests.conftest import tiny_recipe
 
 
 def test_a_recipe_that_does_not_fit_its_model_is_refused_and_nothing_is_written(call, tmp_path):
-    code, _, error = call("train", "--recipe", "reviews-ut", *SMALL, "--set", "descent.alpha=[0.1, 0.2]")
+    code, _, error = call(
+        "train", "--recipe", "reviews-ut", *SMALL, "--set", "descent.alpha=[0.1, 0.2]"
+    )
     assert (code, error.count("\n")) == (2, 1)
     assert error.startswith("error: descent.alpha: ")
     assert list(tmp_path.iterdir()) == []
@@ -31,7 +33,9 @@ def test_a_finished_run_is_skipped_and_not_changed(call, trained_run):
 def test_runs_with_another_model_get_a_hint_and_a_name_of_their_own(call, tmp_path):
     other = ["--set", "model.pretrained=/models/gemma", "--data-root", tmp_path]
     _, output, _ = call("train", "--recipe", "alpaca-smollm", *other)
-    assert output.startswith("note: runs with model.pretrained = /models/gemma keep the name 'alpaca-smollm'; --name")
+    assert output.startswith(
+        "note: runs with model.pretrained = /models/gemma keep the name 'alpaca-smollm'; --name"
+    )
     _, output, error = call("train", "--recipe", "alpaca-smollm", *other, "--name", "alpaca-gemma")
     assert "note:" not in output
     assert "training alpaca-gemma (constrained, seed 0) in outputs/alpaca-gemma/" in output
@@ -44,18 +48,32 @@ def folders(*names: tuple[str, int]) -> list[str]:
 
 def test_several_seeds_and_objectives_are_one_run_each(call, tmp_path):
     code, output, error = call(
-        "train", "--recipe", "reviews-ut", *SMALL, "--seed", "0", "1", "--objective", "erm", "constrained"
+        "train",
+        "--recipe",
+        "reviews-ut",
+        *SMALL,
+        "--seed",
+        "0",
+        "1",
+        "--objective",
+        "erm",
+        "constrained",
     )
     assert code == 0
     assert error == ""
-    assert output.count("α = 0.1 asks layer 3 for a loss ≤ (1 − α)^L·f_0 = 0.5053, f_0 = 0.6931\n") == 2
+    assert (
+        output.count("α = 0.1 asks layer 3 for a loss ≤ (1 − α)^L·f_0 = 0.5053, f_0 = 0.6931\n")
+        == 2
+    )
     expected = folders(("erm", 0), ("constrained", 0), ("erm", 1), ("constrained", 1))
     assert {path.name for path in tmp_path.glob("outputs/reviews-ut/*")} == {*expected}
     started = [line for line in output.splitlines() if line.startswith("training reviews-ut")]
     assert started == [
         f"training reviews-ut ({name}, seed {seed}) in outputs/reviews-ut/{folder}"
         for (seed, name), folder in zip(
-            [(seed, name) for seed in (0, 1) for name in ("erm", "constrained")], expected, strict=True
+            [(seed, name) for seed in (0, 1) for name in ("erm", "constrained")],
+            expected,
+            strict=True,
         )
     ]
     summary = output[output.index("reviews-ut: unrolled, score is accuracy") :]
@@ -75,7 +93,9 @@ def test_after_a_run_that_stops_the_next_one_is_trained(call, monkeypatch, tmp_p
         return train(recipe, *rest, **more)
 
     monkeypatch.setattr(launch, "train", stop_erm)
-    code, output, error = call("train", "--recipe", "reviews-ut", *SMALL, "--objectives", "erm", "constrained")
+    code, output, error = call(
+        "train", "--recipe", "reviews-ut", *SMALL, "--objectives", "erm", "constrained"
+    )
     assert (code, error) == (1, "stopped: the loss is not finite\n")
     (run,) = folders(("constrained", 0))
     assert output.splitlines()[-1] == f"next: cudt eval-ood outputs/reviews-ut/{run}"
@@ -104,7 +124,11 @@ def test_a_run_that_stops_early_says_so(call, tmp_path):
     fast = ["--set", "training.learning_rate=0.3"]
     code, output, _ = call("train", "--recipe", "reviews-ut", *SMALL, *stopping, *fast)
     assert code == 0
-    stop = open_run(next((tmp_path / "outputs" / "reviews-ut").iterdir())).finished_info().stopped_early
+    stop = (
+        open_run(next((tmp_path / "outputs" / "reviews-ut").iterdir()))
+        .finished_info()
+        .stopped_early
+    )
     assert stop is not None
     line = f"stopped early in epoch {stop.epoch} of 9, after update {stop.step}: no better weights in 1 validation\n"
     assert line in output

@@ -9,7 +9,9 @@ ALPHA, LAYERS, RATE = "descent.alpha", "model.layers", "training.learning_rate"
 
 
 def test_settings_are_listed_by_dotted_key_without_name_and_description():
-    settings = differences.flat_settings(tiny_recipe("descent.alpha=[0.1, 0.2, 0]", seed=3, objective="erm"))
+    settings = differences.flat_settings(
+        tiny_recipe("descent.alpha=[0.1, 0.2, 0]", seed=3, objective="erm")
+    )
     assert settings["descent.dual.optimizer"] == "adam"
     assert settings["model.width"] == 16
     # A list becomes a tuple, so that settings can be put into sets.
@@ -32,7 +34,8 @@ def test_differing_keys_are_in_the_order_of_the_recipe():
             [{ALPHA: 0.1, LAYERS: 3}, {ALPHA: 0.3, LAYERS: 3}, {ALPHA: 0.1, LAYERS: 5}],
             ["α=0.1, L=3", "α=0.3, L=3", "α=0.1, L=5"],
         ),
-        # α is a number or comes from a target loss; nothing is said of what a variant has in the other way.
+        # α is a number or comes from a target loss; nothing is said of what a variant has in the
+        # other way.
         ([{ALPHA: 0.1}, {f"{ALPHA}.target_loss": 0.4}], ["α=0.1", "target_loss=0.4"]),
         ([{"model.lora": None}, {"model.lora.rank": 8}], ["rank=none", "rank=8"]),
         ([{ALPHA: 0.1}, {ALPHA: 0.1, LAYERS: 3}], ["L=none", "L=3"]),

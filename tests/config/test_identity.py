@@ -25,7 +25,12 @@ def test_settings_that_change_training_change_the_identity():
 @pytest.mark.parametrize(
     "override",
     [
-        *("evaluation.gammas=0,9", "evaluation.noise_seeds=[1, 2]", "checkpoints.keep=best", "loading.workers=2"),
+        *(
+            "evaluation.gammas=0,9",
+            "evaluation.noise_seeds=[1, 2]",
+            "checkpoints.keep=best",
+            "loading.workers=2",
+        ),
         *("reproduces=other", "needs=other", "expect=other"),
     ],
 )
@@ -45,7 +50,10 @@ def test_seed_objective_and_name_change_the_identity(tmp_path):
 
 
 def test_an_explicit_default_does_not_change_the_identity():
-    assert tiny_recipe("model.tie_layers=false", "descent.alpha=1e-1").identity() == tiny_recipe().identity()
+    assert (
+        tiny_recipe("model.tie_layers=false", "descent.alpha=1e-1").identity()
+        == tiny_recipe().identity()
+    )
 
 
 def test_seeds_of_one_recipe_share_an_identity_without_seed():
@@ -56,6 +64,11 @@ def test_seeds_of_one_recipe_share_an_identity_without_seed():
 
 
 def test_a_recipe_without_a_learning_rate_is_the_same_run_as_with_the_one_it_had_before():
-    default, explicit = (recipe.load("reviews-ut", [f"training.learning_rate={rate}"]) for rate in ("null", "1e-3"))
+    default, explicit = (
+        recipe.load("reviews-ut", [f"training.learning_rate={rate}"]) for rate in ("null", "1e-3")
+    )
     assert default.identity() == explicit.identity()
-    assert recipe.load("reviews-ut", ["training.warmup_share=0.1"]).identity() != recipe.load("reviews-ut").identity()
+    assert (
+        recipe.load("reviews-ut", ["training.warmup_share=0.1"]).identity()
+        != recipe.load("reviews-ut").identity()
+    )

@@ -47,7 +47,9 @@ def test_a_base_can_be_a_file_relative_to_the_one_that_names_it(tmp_path, monkey
     monkeypatch.chdir("/")
     settings = recipe.load(third).settings
     assert (settings.seed, settings.training.epochs, settings.training.batch_size) == (5, 3, 8)
-    assert settings.training.learning_rate == recipe.load("reviews-ut").settings.training.learning_rate
+    assert (
+        settings.training.learning_rate == recipe.load("reviews-ut").settings.training.learning_rate
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,15 +59,29 @@ def test_a_base_can_be_a_file_relative_to_the_one_that_names_it(tmp_path, monkey
         ({"a": [1, 2, 3]}, {"a": [4]}, {"a": [4]}),
         ({"a": {"x": 1}}, {"a": None}, {"a": None}),
         ({"alpha": 0.1}, {"alpha": {"target_loss": 0.2}}, {"alpha": {"target_loss": 0.2}}),
-        ({"alpha": {"target_loss": 0.2}}, {"alpha": {"target_loss": 0.3}}, {"alpha": {"target_loss": 0.3}}),
+        (
+            {"alpha": {"target_loss": 0.2}},
+            {"alpha": {"target_loss": 0.3}},
+            {"alpha": {"target_loss": 0.3}},
+        ),
         # Another model has other keys.
         ({"m": {"name": "ut", "width": 3}}, {"m": {"name": "vit"}}, {"m": {"name": "vit"}}),
-        ({"m": {"name": "ut", "width": 3}}, {"m": {"name": "ut", "k": 1}}, {"m": {"name": "ut", "width": 3, "k": 1}}),
+        (
+            {"m": {"name": "ut", "width": 3}},
+            {"m": {"name": "ut", "k": 1}},
+            {"m": {"name": "ut", "width": 3, "k": 1}},
+        ),
         # Not inherited: it describes one file.
-        ({"reproduces": "x", "expect": "y", "published": {}, "name": "z", "needs": "w"}, {}, {"needs": "w"}),
+        (
+            {"reproduces": "x", "expect": "y", "published": {}, "name": "z", "needs": "w"},
+            {},
+            {"needs": "w"},
+        ),
     ],
 )
-def test_sections_are_merged_key_by_key_and_everything_else_is_replaced(before, after, merged, tmp_path):
+def test_sections_are_merged_key_by_key_and_everything_else_is_replaced(
+    before, after, merged, tmp_path
+):
     write(tmp_path, "base", **before)
     path = write(tmp_path, "mine", base="base.yaml", **after)
     assert inheritance.read(Path(path), recipe.locate) == merged

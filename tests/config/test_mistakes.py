@@ -70,9 +70,16 @@ def test_one_mistake_is_printed_on_the_line_of_its_file_and_several_on_one_line_
     [
         ({"owners": 3}, "owners: unknown key; did you mean 'owner'?"),
         ({"first": {**APPLE, "wieght": 1}}, "first.wieght: unknown key; did you mean 'weight'?"),
-        ({"by_name": {"red": {**APPLE, "wieght": 1}}}, "by_name.red.wieght: unknown key; did you mean 'weight'?"),
-        ({"heap": [APPLE, {**APPLE, "wieght": 1}]}, "heap.1.wieght: unknown key; did you mean 'weight'?"),
-        # `weight` is a name that the author of the file chose here; no key of a fruit is close to zzz.
+        (
+            {"by_name": {"red": {**APPLE, "wieght": 1}}},
+            "by_name.red.wieght: unknown key; did you mean 'weight'?",
+        ),
+        (
+            {"heap": [APPLE, {**APPLE, "wieght": 1}]},
+            "heap.1.wieght: unknown key; did you mean 'weight'?",
+        ),
+        # `weight` is a name that the author of the file chose here; no key of a fruit is close to
+        # zzz.
         ({"by_name": {"weight": {**APPLE, "zzz": 1}}}, "by_name.weight.zzz: unknown key"),
     ],
 )
@@ -84,13 +91,22 @@ def test_an_unknown_key_is_reported_with_the_closest_known_one(values, line):
     ("values", "mistake"),
     [
         ({"first": {}}, Mistake(("first", "kind"), NO_VALUE, "missing", "missing")),
-        ({"by_name": {"red": {}}}, Mistake(("by_name", "red", "kind"), NO_VALUE, "missing", "missing")),
+        (
+            {"by_name": {"red": {}}},
+            Mistake(("by_name", "red", "kind"), NO_VALUE, "missing", "missing"),
+        ),
         (
             {"first": {"kind": "melon"}},
             Mistake(("first", "kind"), "melon", "expected one of 'apple', 'pear'", "literal_error"),
         ),
-        ({"by_name": {"red": None}}, Mistake(("by_name", "red"), None, "expected a section with `kind`", "model_type")),
-        ({"seed": 10}, Mistake(("seed",), 10, "expected an integer ≥ 0 and < 10 or null", "less_than")),
+        (
+            {"by_name": {"red": None}},
+            Mistake(("by_name", "red"), None, "expected a section with `kind`", "model_type"),
+        ),
+        (
+            {"seed": 10},
+            Mistake(("seed",), 10, "expected an integer ≥ 0 and < 10 or null", "less_than"),
+        ),
         ({"row": [1, -1]}, Mistake(("row", 1), -1, "expected a positive number", "greater_than")),
         ({"row": 1}, Mistake(("row",), 1, "expected a list of positive numbers", "list_type")),
         (
@@ -113,4 +129,7 @@ def test_a_key_that_is_missing_because_it_is_misspelt_is_one_mistake():
     (one,) = found(first={"knid": "apple"})
     assert str(one) == "first.knid: unknown key; did you mean 'kind'?"
     both = found(first={"weihgt": 1.0})
-    assert sorted(map(str, both)) == ["first.kind: missing", "first.weihgt: unknown key; did you mean 'weight'?"]
+    assert sorted(map(str, both)) == [
+        "first.kind: missing",
+        "first.weihgt: unknown key; did you mean 'weight'?",
+    ]

@@ -10,7 +10,15 @@ from cudt.utils.errors import UserError
 
 
 def test_names_in_any_script_are_kept_as_they_are():
-    for name in ("Zürich", unicodedata.normalize("NFD", "Zürich"), "हिन्दी", "lr=0.1 (copy)", "a.b+c-d_e", "α", "_1"):
+    for name in (
+        "Zürich",
+        unicodedata.normalize("NFD", "Zürich"),
+        "हिन्दी",
+        "lr=0.1 (copy)",
+        "a.b+c-d_e",
+        "α",
+        "_1",
+    ):
         assert checked_name(name, "name") == name
 
 
@@ -25,7 +33,9 @@ def test_if_the_name_is_that_of_the_file_the_error_says_so(tmp_path):
     for read in (lambda: recipe.load(str(file)), lambda: recipe.read_named(file)):
         with pytest.raises(UserError) as error:
             read()
-        assert str(error.value).startswith(f"{file}: the name of the file: expected a name of letters")
+        assert str(error.value).startswith(
+            f"{file}: the name of the file: expected a name of letters"
+        )
         assert str(error.value).endswith(", got 'a;b'; rename the file, or set `name:` in it")
     file.write_text("base: reviews-ut\nname: a\n")
     assert recipe.load(str(file)).name == "a"

@@ -25,7 +25,10 @@ class Inner(Section):
         (Positive | None, "a positive number or null"),
         (Annotated[int, Field(ge=0, lt=10)], "an integer ≥ 0 and < 10"),
         (Literal["a", "b"], "one of 'a', 'b'"),
-        (Alpha, "a number ≥ 0 and < 1, a list of numbers ≥ 0 and < 1 or a section with `target_loss`"),
+        (
+            Alpha,
+            "a number ≥ 0 and < 1, a list of numbers ≥ 0 and < 1 or a section with `target_loss`",
+        ),
         (ColumnNames, "text or a list of texts of 1 to 2 entries"),
         (Inner, "a section with `one`"),
         (NoiseName, "one of 'discrete', 'gaussian', 'uniform' or an import path"),

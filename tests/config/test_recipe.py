@@ -18,7 +18,9 @@ def mistakes(*overrides: str) -> str:
 def recipe_file(folder: Path, *without: str, **changes: object) -> Path:
     values = {**recipe.read(recipe.locate("reviews-ut")), **changes}
     path = folder / "mine.yaml"
-    path.write_text(strict_yaml.dump({key: value for key, value in values.items() if key not in without}))
+    path.write_text(
+        strict_yaml.dump({key: value for key, value in values.items() if key not in without})
+    )
     return path
 
 
@@ -28,7 +30,10 @@ def recipe_file(folder: Path, *without: str, **changes: object) -> Path:
 def test_the_shipped_recipes_are_valid_and_have_a_description():
     for name in recipe.names():
         settings = recipe.load(name).settings
-        assert recipe.locate(name).read_text(encoding="utf-8").splitlines()[0] == f"# cudt train --recipe {name}"
+        assert (
+            recipe.locate(name).read_text(encoding="utf-8").splitlines()[0]
+            == f"# cudt train --recipe {name}"
+        )
         assert settings.reproduces.strip()
         assert settings.needs.strip()
         assert settings.expect.strip()
@@ -44,7 +49,9 @@ def test_two_files_with_the_same_name_are_an_error(tmp_path):
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.yaml").write_text("a: 1\n")
-    with pytest.raises(UserError, match=r"^two files are called mine\.yaml: .*one/mine\.yaml and .*two/mine\.yaml"):
+    with pytest.raises(
+        UserError, match=r"^two files are called mine\.yaml: .*one/mine\.yaml and .*two/mine\.yaml"
+    ):
         recipe.find("mine", tmp_path, "recipe")
 
 
@@ -82,11 +89,17 @@ ALPHA = "a number ≥ 0 and < 1, a list of numbers ≥ 0 and < 1 or a section wi
     ("override", "message"),
     [
         ("training.epochs=0", "training.epochs: expected a positive integer, got 0"),
-        ("training.learning_rate=-1e-3", "training.learning_rate: expected a positive number or null, got -0.001"),
+        (
+            "training.learning_rate=-1e-3",
+            "training.learning_rate: expected a positive number or null, got -0.001",
+        ),
         ("model.step_size=1.5", "model.step_size: expected a number > 0 and ≤ 1, got 1.5"),
         ("descent.alpha=1.5", f"descent.alpha: expected {ALPHA}, got 1.5"),
         ("descent.alpha=[0.1, 2]", "descent.alpha.1: expected a number ≥ 0 and < 1, got 2"),
-        ("descent.alpha={target_loss: -1}", "descent.alpha.target_loss: expected a positive number, got -1"),
+        (
+            "descent.alpha={target_loss: -1}",
+            "descent.alpha.target_loss: expected a positive number, got -1",
+        ),
         ("descent.reference=0", "descent.reference: expected a positive number or 'auto', got 0"),
         ("seed=-1", "seed: expected an integer ≥ 0 and < 4294967296, got -1"),
     ],
@@ -96,7 +109,9 @@ def test_a_number_out_of_range_is_reported_with_key_range_and_value(override, me
 
 
 def test_all_mistakes_are_reported_together():
-    message = mistakes("training.epoch=1", "model.layers=0", "seed=one", "descent.alpha=2", "noise.kind=pink")
+    message = mistakes(
+        "training.epoch=1", "model.layers=0", "seed=one", "descent.alpha=2", "noise.kind=pink"
+    )
     first, *lines = message.splitlines()
     assert first == "reviews-ut.yaml: 5 errors"
     assert {line.split(":")[0].strip() for line in lines} == {
@@ -117,7 +132,9 @@ def test_a_change_must_be_key_value(override):
 
 
 def test_later_changes_override_earlier_ones_and_options_override_changes():
-    loaded = recipe.load("reviews-ut", ["seed=1", "training.epochs=2", "training.epochs=3"], seed=5, objective=None)
+    loaded = recipe.load(
+        "reviews-ut", ["seed=1", "training.epochs=2", "training.epochs=3"], seed=5, objective=None
+    )
     assert loaded.settings.seed == 5
     assert loaded.settings.training.epochs == 3
     assert loaded.settings.objective == "constrained"
@@ -125,7 +142,9 @@ def test_later_changes_override_earlier_ones_and_options_override_changes():
 
 @pytest.mark.parametrize(("keep", "select"), [("best", "last"), ("last", "best")])
 def test_the_weights_that_a_run_is_evaluated_by_must_be_kept(keep, select):
-    with pytest.raises(UserError, match=rf"checkpoints: keep: {keep} deletes .*; set keep to {select} or both"):
+    with pytest.raises(
+        UserError, match=rf"checkpoints: keep: {keep} deletes .*; set keep to {select} or both"
+    ):
         tiny_recipe(f"checkpoints.keep={keep}", f"training.select={select}")
 
 
@@ -150,7 +169,10 @@ def test_the_recipe_of_a_run_is_read_back_unchanged(overrides, tmp_path):
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_constrained_run_that_is_all_warm_up_is_refused(epochs):
-    with pytest.raises(UserError, match=rf"descent\.warmup_epochs: 2 .* of training\.epochs = {epochs} leave no epoch"):
+    with pytest.raises(
+        UserError,
+        match=rf"descent\.warmup_epochs: 2 .* of training\.epochs = {epochs} leave no epoch",
+    ):
         recipe.load("reviews-ut", ["descent.warmup_epochs=2", f"training.epochs={epochs}"])
 
 
@@ -214,6 +236,8 @@ def test_the_folder_of_the_report_is_no_name(tmp_path):
     with pytest.raises(UserError, match=f"^--name: {message}choose another name$"):
         recipe.load("reviews-ut", name="report")
     (tmp_path / "report.yaml").write_text("base: reviews-ut\n")
-    with pytest.raises(UserError, match=f"report.yaml: the name of the file: {message}rename the file"):
+    with pytest.raises(
+        UserError, match=f"report.yaml: the name of the file: {message}rename the file"
+    ):
         recipe.load(str(tmp_path / "report.yaml"))
     assert recipe.load(str(tmp_path / "report.yaml"), name="mine").name == "mine"

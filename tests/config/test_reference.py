@@ -27,7 +27,12 @@ def by_path(docs: list[KeyDoc]) -> dict[str, KeyDoc]:
         ("descent.alpha.target_loss", "number", REQUIRED, "> 0"),
         ("task.name", "text", REQUIRED, ""),
         ("noise.kind", "one of 'gaussian', 'uniform' or an import path", "gaussian", ""),
-        ("objective", "one of 'constrained', 'erm', 'supervised' or an import path", "constrained", ""),
+        (
+            "objective",
+            "one of 'constrained', 'erm', 'supervised' or an import path",
+            "constrained",
+            "",
+        ),
     ],
 )
 def test_a_key_is_described_with_type_default_and_range(path, kind, default, allowed):
@@ -51,11 +56,16 @@ def test_describing_the_recipe_does_not_import_torch():
         "import sys; from cudt.config import reference; reference.describe_recipe(); "
         "print([name for name in ('torch', 'pandas', 'transformers') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "[]\n"
+    )
 
 
 def test_a_recipe_is_listed_with_values_and_which_of_them_are_defaults():
-    settings = {one.doc.path: one for one in reference.resolved_with_docs(recipe.load("reviews-ut", seed=3))}
+    settings = {
+        one.doc.path: one for one in reference.resolved_with_docs(recipe.load("reviews-ut", seed=3))
+    }
     assert (settings["seed"].value, settings["seed"].is_default) == (3, False)
     assert (settings["model.layers"].value, settings["model.layers"].is_default) == (4, False)
     assert (settings["descent.form"].value, settings["descent.form"].is_default) == ("linear", True)

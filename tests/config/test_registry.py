@@ -40,10 +40,17 @@ def test_a_dotted_name_is_a_module_outside_of_cudt(tmp_path, monkeypatch):
     (tmp_path / "package" / "model.py").write_text("def build(): ...\n")
     (tmp_path / "package" / "empty.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    assert registry.load("model", "package.model").__file__ == str(tmp_path / "package" / "model.py")
-    with pytest.raises(UserError, match=r"model 'package\.empty': .*empty\.py does not define `build`"):
+    assert registry.load("model", "package.model").__file__ == str(
+        tmp_path / "package" / "model.py"
+    )
+    with pytest.raises(
+        UserError, match=r"model 'package\.empty': .*empty\.py does not define `build`"
+    ):
         registry.load("model", "package.empty")
-    with pytest.raises(UserError, match=r"no Python module 'package\.models'; install its package or set PYTHONPATH"):
+    with pytest.raises(
+        UserError,
+        match=r"no Python module 'package\.models'; install its package or set PYTHONPATH",
+    ):
         registry.load("model", "package.models")
 
 

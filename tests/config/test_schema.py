@@ -35,7 +35,9 @@ def test_alpha_is_a_number_a_list_or_a_target(alpha, read):
     assert Descent.model_validate({"alpha": alpha}).alpha == read
 
 
-@pytest.mark.parametrize("values", [{"resilience": "slack"}, {"resilience": "decay"}, {"beta": 1.0}])
+@pytest.mark.parametrize(
+    "values", [{"resilience": "slack"}, {"resilience": "decay"}, {"beta": 1.0}]
+)
 def test_resilience_and_beta_need_each_other(values):
     with pytest.raises(ValidationError, match=r"needs beta|beta has no effect"):
         Descent.model_validate(values)
@@ -44,10 +46,22 @@ def test_resilience_and_beta_need_each_other(values):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"decay": "decoupled"}, "decoupled has no effect with resilience: none; set resilience: decay, or remove"),
-        ({"resilience": "slack", "beta": 1, "decay": "decoupled"}, "has no effect with resilience: slack"),
-        ({"resilience": "decay", "beta": 0.001, "decay": "decoupled"}, "must not be negative, .* lower dual"),
-        ({"form": "ladder", "gradient": "proxy"}, "gradient: proxy has no effect with form: ladder"),
+        (
+            {"decay": "decoupled"},
+            "decoupled has no effect with resilience: none; set resilience: decay, or remove",
+        ),
+        (
+            {"resilience": "slack", "beta": 1, "decay": "decoupled"},
+            "has no effect with resilience: slack",
+        ),
+        (
+            {"resilience": "decay", "beta": 0.001, "decay": "decoupled"},
+            "must not be negative, .* lower dual",
+        ),
+        (
+            {"form": "ladder", "gradient": "proxy"},
+            "gradient: proxy has no effect with form: ladder",
+        ),
     ],
 )
 def test_settings_of_the_constraints_that_have_no_effect_are_refused(values, message):

@@ -99,7 +99,10 @@ _BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
     ("text", "message"),
     [
         ("a: 1\nb: !!timestamp abc", "x.yaml:2: tag '!!timestamp' is not allowed; remove it"),
-        ("a: !!python/name:os.system", "x.yaml:1: tag '!!python/name:os.system' is not allowed; remove it"),
+        (
+            "a: !!python/name:os.system",
+            "x.yaml:1: tag '!!python/name:os.system' is not allowed; remove it",
+        ),
         ("a: !mine x", "x.yaml:1: tag '!mine' is not allowed; remove it"),
         (_BOMB, "x.yaml:1: anchors and aliases are not allowed; repeat the value"),
         ("a: " + "[" * 3000 + "]" * 3000, "x.yaml: nested too deep"),
@@ -115,7 +118,10 @@ def test_a_hostile_text_is_refused_with_one_line(text, message):
 
 def test_a_repeated_value_is_written_twice():
     repeated = [1]
-    assert strict_yaml.parse(strict_yaml.dump({"a": repeated, "b": repeated}), "dumped") == {"a": [1], "b": [1]}
+    assert strict_yaml.parse(strict_yaml.dump({"a": repeated, "b": repeated}), "dumped") == {
+        "a": [1],
+        "b": [1],
+    }
 
 
 def test_a_file_that_is_no_text_is_refused_and_a_byte_order_mark_is_ignored(tmp_path):

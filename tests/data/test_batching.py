@@ -78,13 +78,17 @@ def test_an_epoch_uses_each_example_at_most_once_in_full_updates(lengths, size):
 def test_the_order_depends_only_on_the_seed(lengths):
     first = updates(1000, 32, rng(), lengths)
     np.random.seed(5)
-    assert np.array_equal(updates(1000, 32, rng(), None if lengths is None else lengths.tolist()), first)
+    assert np.array_equal(
+        updates(1000, 32, rng(), None if lengths is None else lengths.tolist()), first
+    )
     assert not np.array_equal(updates(1000, 32, rng(1), lengths), first)
 
 
 def test_without_lengths_updates_are_slices_of_one_permutation():
     order = rng().permutation(100)
-    assert updates(100, 32, rng()).tolist() == [order[start : start + 32].tolist() for start in (0, 32, 64)]
+    assert updates(100, 32, rng()).tolist() == [
+        order[start : start + 32].tolist() for start in (0, 32, 64)
+    ]
 
 
 def padding(epoch: np.ndarray[Any, Any]) -> int:
@@ -93,7 +97,9 @@ def padding(epoch: np.ndarray[Any, Any]) -> int:
 
 def test_grouped_updates_have_little_padding():
     # 1000 lengths sorted into 31 updates: each spans about 500/31 of them instead of nearly 500.
-    assert padding(updates(1000, 32, rng(), LENGTHS.tolist())) < 0.1 * padding(updates(1000, 32, rng()))
+    assert padding(updates(1000, 32, rng(), LENGTHS.tolist())) < 0.1 * padding(
+        updates(1000, 32, rng())
+    )
 
 
 def test_grouped_updates_are_not_sorted_by_length():
@@ -107,7 +113,9 @@ def test_a_pool_has_fifty_updates_so_that_each_epoch_groups_other_examples():
     order = rng().permutation(400)
     pools = [set(order[start : start + 100].tolist()) for start in range(0, 400, 100)]
     assert all(any(set(pair) <= pool for pool in pools) for pair in epoch.tolist())
-    assert {frozenset(pair) for pair in epoch.tolist()} != {frozenset((i, i + 1)) for i in range(0, 400, 2)}
+    assert {frozenset(pair) for pair in epoch.tolist()} != {
+        frozenset((i, i + 1)) for i in range(0, 400, 2)
+    }
 
 
 @pytest.mark.parametrize("lengths", [None, [3, 1, 2]])

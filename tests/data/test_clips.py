@@ -63,14 +63,25 @@ def test_each_video_and_each_folder_with_frames_is_a_clip_at_any_depth(tmp_path)
 
 
 def test_hidden_files_ground_truth_and_other_files_are_skipped(tmp_path):
-    clutter = ("._001.tif", ".DS_Store", "notes.txt", "001.npy", "tif", ".cache/001.tif", "Test001_gt/001.bmp")
+    clutter = (
+        "._001.tif",
+        ".DS_Store",
+        "notes.txt",
+        "001.npy",
+        "tif",
+        ".cache/001.tif",
+        "Test001_gt/001.bmp",
+    )
     touch(tmp_path, "Test001/001.tif", *clutter, *(f"Test001/{name}" for name in clutter))
     (tmp_path / "folder.avi").mkdir()
     assert [(clip.name, len(clip.files)) for clip in find_clips(tmp_path)] == [("Test001", 1)]
 
 
 def test_files_and_folders_are_in_numerical_order(tmp_path):
-    touch(tmp_path, *(f"clip{clip}/{frame}.jpg" for clip in (10, 9, 100) for frame in (10, 2, 1, 100, 20)))
+    touch(
+        tmp_path,
+        *(f"clip{clip}/{frame}.jpg" for clip in (10, 9, 100) for frame in (10, 2, 1, 100, 20)),
+    )
     clips = find_clips(tmp_path)
     assert [clip.name for clip in clips] == ["clip9", "clip10", "clip100"]
     assert [file.stem for file in clips[0].files] == ["1", "2", "10", "20", "100"]
@@ -98,7 +109,9 @@ def test_frames_are_exactly_those_of_torchvision(shape, tmp_path):
 
     pictures = noise(0, 2, *shape, 3)
     write_frames(tmp_path, pictures, "png")
-    transform = v2.Compose([v2.ToDtype(torch.float32), v2.Grayscale(), v2.Resize((24, 24), antialias=True)])
+    transform = v2.Compose(
+        [v2.ToDtype(torch.float32), v2.Grayscale(), v2.Resize((24, 24), antialias=True)]
+    )
     for frame, picture in zip(frames_of(tmp_path, 24)[0], pictures, strict=True):
         expected = transform(torch.from_numpy(picture).permute(2, 0, 1))[0].round().clamp(0, 255)
         assert np.array_equal(frame, expected.to(torch.uint8).numpy())
@@ -113,7 +126,9 @@ def test_grey_pixels_are_unchanged(tmp_path):
 def test_several_images_in_one_file_are_refused(tmp_path):
     first, *others = (Image.fromarray(frame) for frame in noise(0, 3, 8, 8))
     first.save(tmp_path / "1.tif", save_all=True, append_images=others)
-    with pytest.raises(UserError, match=r"1\.tif: 3 images in one file; save each one as a separate file"):
+    with pytest.raises(
+        UserError, match=r"1\.tif: 3 images in one file; save each one as a separate file"
+    ):
         frames_of(tmp_path)
 
 
@@ -143,7 +158,9 @@ def cut(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("suffix", ["tif", "jpg"])
 @pytest.mark.parametrize("damage", [cut, lambda _: b"a text"], ids=["cut", "text"])
-def test_a_frame_that_cannot_be_read_is_an_error_with_its_file(damage: Callable[[bytes], bytes], suffix, tmp_path):
+def test_a_frame_that_cannot_be_read_is_an_error_with_its_file(
+    damage: Callable[[bytes], bytes], suffix, tmp_path
+):
     write_frames(tmp_path, noise(0, 3, 20, 20), suffix)
     bad = tmp_path / f"002.{suffix}"
     bad.write_bytes(damage(bad.read_bytes()))
@@ -154,10 +171,14 @@ def test_a_frame_that_cannot_be_read_is_an_error_with_its_file(damage: Callable[
     assert len(frames_of(tmp_path)[0]) == 2
 
 
-@pytest.mark.parametrize(("values", "suffix", "mode"), [(np.uint16, "tif", "I;16"), (np.float32, "tif", "F")])
+@pytest.mark.parametrize(
+    ("values", "suffix", "mode"), [(np.uint16, "tif", "I;16"), (np.float32, "tif", "F")]
+)
 def test_an_image_that_is_not_8_bit_is_an_error_with_its_file(values, suffix, mode, tmp_path):
     write_frames(tmp_path, noise(0, 1, 8, 8).astype(values), suffix)
-    expected = f"{tmp_path}/001.{suffix}: not an 8-bit image (Pillow mode '{mode}'); convert it to 8 bits"
+    expected = (
+        f"{tmp_path}/001.{suffix}: not an 8-bit image (Pillow mode '{mode}'); convert it to 8 bits"
+    )
     assert error_of(tmp_path) == expected
 
 
@@ -183,7 +204,9 @@ def test_the_frames_before_the_end_of_a_truncated_video_are_used_with_a_note(vid
     counts = []
     # The frames end at the index; some copies end just after the start of a frame.
     last = content.rindex(b"idx1")
-    begun = [match.end() + 4 + few for match in re.finditer(b"00dc", content[:last]) for few in (0, 1, 2)]
+    begun = [
+        match.end() + 4 + few for match in re.finditer(b"00dc", content[:last]) for few in (0, 1, 2)
+    ]
     for end in sorted({*range(0, last - 8, 97), *begun}):
         broken.write_bytes(content[:end])
         try:
@@ -211,20 +234,26 @@ def test_damage_that_the_decoder_conceals_ends_the_video(video, tmp_path):
     frames, notes = frames_of(tmp_path / "bad.avi")
     assert np.array_equal(frames, whole[:12])
     assert notes == [
-        f"{tmp_path}/bad.avi: damaged (incomplete frame); using 12 of 20 frames; download it again to use all"
+        f"{tmp_path}/bad.avi: damaged (incomplete frame); using 12 of 20 frames; download it "
+        "again to use all"
     ]
 
 
 def without_pictures(path: Path) -> None:
     with av.open(str(path), "w") as container:
         stream = container.add_stream("pcm_s16le", rate=8000)
-        sound = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), format="s16", layout="mono")
+        sound = av.AudioFrame.from_ndarray(
+            np.zeros((1, 800), np.int16), format="s16", layout="mono"
+        )
         sound.sample_rate = 8000
         container.mux(stream.encode(sound))
 
 
 BAD_VIDEOS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a text": (lambda path: path.write_text("a text"), "cannot be decoded (Invalid data found when processing input)"),
+    "a text": (
+        lambda path: path.write_text("a text"),
+        "cannot be decoded (Invalid data found when processing input)",
+    ),
     "empty": (lambda path: path.touch(), "cannot be decoded ("),
     "sound": (without_pictures, "contains no video stream"),
     "not there": (lambda path: None, "cannot be decoded (No such file or directory)"),
@@ -249,4 +278,6 @@ def test_a_playlist_does_not_pass_as_a_video(content, tmp_path):
     """It names other files, or addresses on the network."""
     write_video(tmp_path / "ok.avi", drift(0, 3))
     (tmp_path / "list.avi").write_bytes(content)
-    assert error_of(tmp_path / "list.avi").startswith(f"{tmp_path / 'list.avi'}: cannot be decoded (")
+    assert error_of(tmp_path / "list.avi").startswith(
+        f"{tmp_path / 'list.avi'}: cannot be decoded ("
+    )

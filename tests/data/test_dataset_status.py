@@ -13,7 +13,11 @@ FOLDER = Path("data/films")
     ("parts", "problem", "lines"),
     [
         ({"train": "2 files"}, "", ["complete data/films", "    train: 2 files"]),
-        ({"train": "2 files"}, "no test", ["partial  data/films", "    train: 2 files", "    no test"]),
+        (
+            {"train": "2 files"},
+            "no test",
+            ["partial  data/films", "    train: 2 files", "    no test"],
+        ),
         ({}, "download it", ["missing  data/films", "    download it"]),
     ],
 )

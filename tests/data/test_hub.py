@@ -51,7 +51,9 @@ def test_the_implementation_of_attention_is_that_of_the_recipe(tmp_path, attenti
 
 @pytest.mark.parametrize("name", ["no_such_weights/model", "no.such/model"])
 def test_a_package_that_is_not_installed_is_reported(name):
-    with pytest.raises(UserError, match=r"no Python package '.*' is installed; `cudt recipes` says what"):
+    with pytest.raises(
+        UserError, match=r"no Python package '.*' is installed; `cudt recipes` says what"
+    ):
         hub.load_tokenizer(f"package:{name}", None)
 
 
@@ -70,7 +72,8 @@ def test_a_name_that_is_neither_a_folder_nor_valid_on_the_hub_is_reported(name):
 
 
 def test_incomplete_weights_are_refused(tmp_path):
-    """The library would initialise the missing weights at random, and the model would not be pretrained."""
+    """The library would initialise the missing weights at random, and the model would not be
+    pretrained."""
     name = tiny_pretrained(tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
     weights = load_file(path)
@@ -85,7 +88,10 @@ def test_weights_of_another_shape_are_refused(tmp_path):
     name = tiny_pretrained(tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "vocab_size": 300}))
-    with pytest.raises(UserError, match=r"word_embeddings.weight' has the shape \(62, 16\), and config.json describes"):
+    with pytest.raises(
+        UserError,
+        match=r"word_embeddings.weight' has the shape \(62, 16\), and config.json describes",
+    ):
         hub.load_encoder(name, None)
 
 
@@ -131,10 +137,13 @@ for _ in sys.stdin:
 
 
 def test_a_model_of_the_hub_is_downloaded_once(served, tmp_path):
-    """In a process of its own, because the hub's libraries read their settings when they are imported."""
+    """In a process of its own, because the hub's libraries read their settings when they are
+    imported."""
     environment = served.environment(tmp_path / "home")
     command, pipe = [sys.executable, "-c", LOADING], subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=tmp_path) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=tmp_path
+    ) as process:
         asking, answering = process.stdin, process.stdout
         assert asking is not None
         assert answering is not None
@@ -159,6 +168,10 @@ def test_a_name_can_be_resolved_without_importing_transformers(tmp_path):
         "except Exception as error: print(type(error).__name__, 'transformers' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"HF_HUB_OFFLINE": "1"}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"HF_HUB_OFFLINE": "1"},
     )
     assert done.stdout.split() == ["UserError", "False"]

@@ -29,7 +29,11 @@ class Numbers:
     @staticmethod
     def collate(numbers: Sequence[int]) -> dict[str, Any]:
         mask = (torch.arange(max(numbers) + 1) <= torch.tensor(numbers).unsqueeze(1)).long()
-        return {"ids": [str(number) for number in numbers], "attention_mask": mask, "process": [os.getpid()]}
+        return {
+            "ids": [str(number) for number in numbers],
+            "attention_mask": mask,
+            "process": [os.getpid()],
+        }
 
 
 def ids(loaded) -> list[list[str]]:

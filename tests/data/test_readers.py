@@ -14,7 +14,11 @@ from tests.tasks import PAIR, TEXT, error_of, parquet, read
 
 # ---------------------------------------------------------------- file types
 
-ROWS = [{"text": 'a "good" film, truly', "label": 1}, {"text": "two\nlines", "label": 0}, {"text": "", "label": 1}]
+ROWS = [
+    {"text": 'a "good" film, truly', "label": 1},
+    {"text": "two\nlines", "label": 0},
+    {"text": "", "label": 1},
+]
 
 FILES: dict[str, Callable[[], bytes]] = {
     "x.csv": lambda: pd.DataFrame(ROWS).to_csv(index=False).encode(),
@@ -22,7 +26,9 @@ FILES: dict[str, Callable[[], bytes]] = {
     "x.tsv": lambda: pd.DataFrame(ROWS).to_csv(index=False, sep="\t").encode(),
     "x.json": lambda: json.dumps(ROWS, indent=2).encode(),
     "x.jsonl": lambda: "\n".join(json.dumps(row) for row in ROWS).encode(),
-    "x.parquet": lambda: parquet(text=[row["text"] for row in ROWS], label=[row["label"] for row in ROWS]),
+    "x.parquet": lambda: parquet(
+        text=[row["text"] for row in ROWS], label=[row["label"] for row in ROWS]
+    ),
 }
 
 
@@ -51,7 +57,9 @@ def test_any_line_end_is_read_and_blank_lines_are_skipped(end, tmp_path):
 def test_json_lines_end_only_at_line_feeds(tmp_path):
     # Both are spaces within a JSON text, but ends of lines to str.splitlines.
     text = "one\u2028two\x85three"
-    assert read(tmp_path, "x.jsonl", json.dumps({"text": text, "label": 0}, ensure_ascii=False)).texts == [(text,)]
+    assert read(
+        tmp_path, "x.jsonl", json.dumps({"text": text, "label": 0}, ensure_ascii=False)
+    ).texts == [(text,)]
 
 
 @pytest.mark.parametrize("word", ["NA", "null", "nan", "None", "", " ", "1e5", "TRUE"])
@@ -62,8 +70,15 @@ def test_words_that_pandas_takes_for_gaps_or_numbers_stay_words(word, tmp_path):
 
 
 def test_texts_and_labels_of_json_that_look_like_dates_or_numbers_stay_texts(tmp_path):
-    rows = [{"text": "2020-01-02", "label": "01"}, {"text": "3", "label": 1}, {"text": "x", "label": True}]
-    for name, content in (("x.json", json.dumps(rows)), ("x.jsonl", "\n".join(map(json.dumps, rows)))):
+    rows = [
+        {"text": "2020-01-02", "label": "01"},
+        {"text": "3", "label": 1},
+        {"text": "x", "label": True},
+    ]
+    for name, content in (
+        ("x.json", json.dumps(rows)),
+        ("x.jsonl", "\n".join(map(json.dumps, rows))),
+    ):
         records = read(tmp_path, name, content)
         assert records.texts == [("2020-01-02",), ("3",), ("x",)]
         assert records.labels == ["01", 1, 1]
@@ -71,7 +86,10 @@ def test_texts_and_labels_of_json_that_look_like_dates_or_numbers_stay_texts(tmp
 
 def test_a_cell_may_be_longer_than_a_megabyte(tmp_path):
     text = "word " * 400_000
-    assert read(tmp_path, "x.csv", f"text,label\nshort,0\n{text},1\n").texts == [("short",), (text,)]
+    assert read(tmp_path, "x.csv", f"text,label\nshort,0\n{text},1\n").texts == [
+        ("short",),
+        (text,),
+    ]
 
 
 def test_a_pair_has_its_texts_in_the_order_of_the_columns(tmp_path):
@@ -82,7 +100,9 @@ def test_a_pair_has_its_texts_in_the_order_of_the_columns(tmp_path):
 def test_an_optional_column_may_be_missing_completely_or_in_some_rows(tmp_path):
     columns = Columns(("text", "more"), None, optional=("more",))
     assert read(tmp_path, "x.csv", "text\none\n", columns).texts == [("one", "")]
-    assert read(tmp_path, "x.jsonl", '{"text": "a", "more": null}\n{"text": "b", "more": "c"}', columns).texts == [
+    assert read(
+        tmp_path, "x.jsonl", '{"text": "a", "more": null}\n{"text": "b", "more": "c"}', columns
+    ).texts == [
         ("a", ""),
         ("b", "c"),
     ]
@@ -119,13 +139,33 @@ def test_a_column_that_pandas_stored_as_index_is_a_column(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.csv", "txet,label\none,1\n", ": no column 'text'; did you mean 'txet'? its columns: txet, label"),
-        ("x.csv", "text,text,label\na,b,1\n", ": several columns are called 'text'; rename all but one"),
+        (
+            "x.csv",
+            "txet,label\none,1\n",
+            ": no column 'text'; did you mean 'txet'? its columns: txet, label",
+        ),
+        (
+            "x.csv",
+            "text,text,label\na,b,1\n",
+            ": several columns are called 'text'; rename all but one",
+        ),
         ("x.csv", "", ": cannot be read (Empty CSV file)"),
         # pandas would take the first cell of each row for an index, and the label for the text.
-        ("x.csv", "text,label\na,b,1\n", ": cannot be read (CSV parse error: Row #2: Expected 2 columns, got 3"),
-        ("x.csv", "text,label\nschön,1\n".encode("latin-1"), ": cannot be read (In CSV column #0: Row #2: CSV"),
-        ("x.json", "text: schön".encode("latin-1"), ": cannot be read ('utf-8' codec can't decode byte 0xf6"),
+        (
+            "x.csv",
+            "text,label\na,b,1\n",
+            ": cannot be read (CSV parse error: Row #2: Expected 2 columns, got 3",
+        ),
+        (
+            "x.csv",
+            "text,label\nschön,1\n".encode("latin-1"),
+            ": cannot be read (In CSV column #0: Row #2: CSV",
+        ),
+        (
+            "x.json",
+            "text: schön".encode("latin-1"),
+            ": cannot be read ('utf-8' codec can't decode byte 0xf6",
+        ),
         ("x.json", "[]", ": the file is empty"),
         ("x.txt", "a", ": unknown file type; expected one of .parquet, .csv, .tsv, .jsonl, .json"),
     ],
@@ -139,15 +179,26 @@ def test_a_table_that_cannot_be_used_is_reported_in_one_line(name, content, mess
     [
         ('{"label": 1}', ", row 2: column 'text': expected text, got None"),
         ('{"text": 3.5, "label": 1}', ", row 2: column 'text': expected text, got 3.5"),
-        ('{"text": "a", "label": ""}', ", row 2: column 'label': expected a word or an integer as label, got ''"),
-        ('{"text": "a", "label": NaN}', ", row 2: column 'label': expected a word or an integer as label, got nan"),
-        ('{"text": "a", "label": 0.5}', ", row 2: column 'label': expected a word or an integer as label, got 0.5"),
+        (
+            '{"text": "a", "label": ""}',
+            ", row 2: column 'label': expected a word or an integer as label, got ''",
+        ),
+        (
+            '{"text": "a", "label": NaN}',
+            ", row 2: column 'label': expected a word or an integer as label, got nan",
+        ),
+        (
+            '{"text": "a", "label": 0.5}',
+            ", row 2: column 'label': expected a word or an integer as label, got 0.5",
+        ),
         ('["b", 1]', ", row 2: expected a JSON object"),
         ('{"text": "b", "label"}', ", line 2: invalid JSON (Expecting ':' delimiter"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_reported(line, message, tmp_path):
-    assert error_of(tmp_path, "x.jsonl", '{"text": "fine", "label": 1}\n' + line).startswith(message)
+    assert error_of(tmp_path, "x.jsonl", '{"text": "fine", "label": 1}\n' + line).startswith(
+        message
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", parquet(text=["a"], label=[1])[:-20]])

@@ -19,7 +19,11 @@ def test_several_files_are_read_in_order_and_each_row_knows_its_file(tmp_path):
     assert records.texts == [("one",), ("two",), ("three",)]
     assert records.sources == [(str(tmp_path / "a.csv"), 2), (str(tmp_path / "b.jsonl"), 1)]
     found = [records.where(row) for row in range(3)]
-    assert found == [f"{tmp_path}/a.csv, row 1", f"{tmp_path}/a.csv, row 2", f"{tmp_path}/b.jsonl, row 1"]
+    assert found == [
+        f"{tmp_path}/a.csv, row 1",
+        f"{tmp_path}/a.csv, row 2",
+        f"{tmp_path}/b.jsonl, row 1",
+    ]
     with pytest.raises(IndexError):
         records.where(3)
 
@@ -37,7 +41,13 @@ def test_a_bad_row_is_counted_within_its_own_file(tmp_path):
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
     """The current folder, with some files in it and others below its data root `root [1]`."""
-    for name in ("own.csv", "both.csv", "root [1]/both.csv", "root [1]/part-2.csv", "root [1]/part-1.csv"):
+    for name in (
+        "own.csv",
+        "both.csv",
+        "root [1]/both.csv",
+        "root [1]/part-2.csv",
+        "root [1]/part-1.csv",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "root [1]" / "a [v2].csv").touch()
@@ -58,7 +68,9 @@ def here(tmp_path, monkeypatch) -> Path:
         ("root [[]1]/both.csv", ["root [1]/both.csv"]),
     ],
 )
-def test_files_are_searched_below_the_data_root_and_then_in_the_current_folder(pattern, found, here):
+def test_files_are_searched_below_the_data_root_and_then_in_the_current_folder(
+    pattern, found, here
+):
     made = find_files(pattern, Path("root [1]"))
     assert [path.resolve() for path in made] == [(here / name).resolve() for name in found]
 
@@ -67,7 +79,10 @@ def test_files_are_searched_below_the_data_root_and_then_in_the_current_folder(p
 def test_a_missing_file_is_reported_with_the_searched_folders(pattern, here):
     with pytest.raises(UserError) as error:
         find_files(pattern, Path("root [1]"))
-    assert str(error.value) == f"data file '{pattern}' does not exist below root [1] or the current folder"
+    assert (
+        str(error.value)
+        == f"data file '{pattern}' does not exist below root [1] or the current folder"
+    )
 
 
 # ---------------------------------------------------------------- datasets of the hub
@@ -90,7 +105,9 @@ def cut_off(monkeypatch, tmp_path) -> None:
         (None, "imdb/train.parquet"),
     ],
 )
-def test_a_dataset_is_read_below_the_data_root_in_the_layouts_of_the_hub(subset, file, tmp_path, monkeypatch):
+def test_a_dataset_is_read_below_the_data_root_in_the_layouts_of_the_hub(
+    subset, file, tmp_path, monkeypatch
+):
     monkeypatch.setattr(_records, "is_reachable", lambda: pytest.fail("the hub was asked"))
     path = tmp_path / file
     path.parent.mkdir(parents=True)
@@ -103,9 +120,16 @@ def test_a_dataset_is_read_below_the_data_root_in_the_layouts_of_the_hub(subset,
 def test_shards_are_read_in_order_and_other_splits_and_subsets_are_ignored(tmp_path):
     folder = tmp_path / "glue" / "mnli"
     folder.mkdir(parents=True)
-    for name in ("train-00001-of-00002", "train-00000-of-00002", "train_extra-00000-of-00001", "test-00000-of-00001"):
+    for name in (
+        "train-00001-of-00002",
+        "train-00000-of-00002",
+        "train_extra-00000-of-00001",
+        "test-00000-of-00001",
+    ):
         (folder / f"{name}.parquet").write_bytes(parquet(text=[name], label=[0]))
-    (tmp_path / "glue" / "train-00000-of-00001.parquet").write_bytes(parquet(text=["another subset"], label=[0]))
+    (tmp_path / "glue" / "train-00000-of-00001.parquet").write_bytes(
+        parquet(text=["another subset"], label=[0])
+    )
     records = HubSet("nyu-mll/glue", "mnli").read("train", TEXT, tmp_path)
     assert records.texts == [("train-00000-of-00002",), ("train-00001-of-00002",)]
 
@@ -121,7 +145,10 @@ def test_a_dataset_that_is_unavailable_is_reported_in_one_line_with_the_command(
         HubSet("stanfordnlp/imdb", "plain_text").read("train", TEXT, tmp_path)
     message = str(error.value)
     assert message.startswith("dataset 'stanfordnlp/imdb', split train: cannot be read (")
-    assert "the hub cannot be reached; with network access, run `hf download stanfordnlp/imdb --repo-type" in message
+    assert (
+        "the hub cannot be reached; with network access, run `hf download stanfordnlp/imdb "
+        "--repo-type" in message
+    )
     assert f"--include 'plain_text/*' --local-dir {tmp_path}/imdb`" in message
     assert "\n" not in message
 
@@ -137,7 +164,9 @@ def local_set(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_a_dataset_in_the_cache_is_read_and_its_rows_have_a_source(reachable, local_set, tmp_path, monkeypatch):
+def test_a_dataset_in_the_cache_is_read_and_its_rows_have_a_source(
+    reachable, local_set, tmp_path, monkeypatch
+):
     monkeypatch.setattr(_records, "is_reachable", lambda: reachable)
     records = HubSet(str(local_set)).read("train", TEXT, tmp_path / "none")
     assert records.texts == [("one",), ("two",)]
@@ -152,7 +181,9 @@ def test_a_split_or_subset_that_does_not_exist_is_not_reported_as_a_network_prob
     monkeypatch.setattr(_records, "is_reachable", lambda: reachable)
     with pytest.raises(UserError, match=r'split tset: cannot be read \(Unknown split "tset"'):
         HubSet(str(local_set)).read("tset", TEXT, tmp_path / "none")
-    with pytest.raises(UserError, match=r"split train: cannot be read \(BuilderConfig 'other' not found"):
+    with pytest.raises(
+        UserError, match=r"split train: cannot be read \(BuilderConfig 'other' not found"
+    ):
         HubSet(str(local_set), "other").read("train", TEXT, tmp_path / "none")
 
 
@@ -170,7 +201,11 @@ def test_part_of_a_split_is_refused(tmp_path):
     with pytest.raises(UserError, match="2 of 3 files like train-00000-of-00003"):
         HubSet("owner/films").read("train", TEXT, tmp_path)
     hub_file(tmp_path / "films", "train-00001-of-00003.parquet", "two")
-    assert HubSet("owner/films").read("train", TEXT, tmp_path).texts == [("one",), ("two",), ("one",)]
+    assert HubSet("owner/films").read("train", TEXT, tmp_path).texts == [
+        ("one",),
+        ("two",),
+        ("one",),
+    ]
 
 
 def test_the_owners_folder_is_preferred_to_that_of_the_bare_name(tmp_path):

@@ -1,4 +1,5 @@
-"""Versions of models and datasets on the hub: the recipe's is loaded, and the commit is recorded."""
+"""Versions of models and datasets on the hub: the recipe's is loaded, and the commit is
+recorded."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory) -> Iterator[FakeHub]:
-    """A hub with two versions of a model, whose biases are 1 and 2, and of a dataset, whose texts are old and new."""
+    """A hub with two versions of a model, whose biases are 1 and 2, and of a dataset, whose texts
+    are old and new."""
     folder = Path(tiny_pretrained(tmp_path_factory.mktemp("served")))
     weights = load_file(folder / "model.safetensors")
     with serving() as hub:
@@ -64,10 +66,13 @@ def served(tmp_path_factory) -> Iterator[FakeHub]:
 
 @pytest.fixture
 def load(served, tmp_path) -> Iterator[Any]:
-    """Loads in a process of its own, because the hub's libraries read their settings when they are imported."""
+    """Loads in a process of its own, because the hub's libraries read their settings when they are
+    imported."""
     pipe, environment = subprocess.PIPE, served.environment(tmp_path / "home")
     command = [sys.executable, "-c", LOADING]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=tmp_path) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=tmp_path
+    ) as process:
         asking, answering = process.stdin, process.stdout
         assert asking is not None
         assert answering is not None
@@ -91,11 +96,15 @@ def test_a_model_is_loaded_in_the_version_of_the_recipe_and_its_commit_is_known(
     assert load("model", "owner/tiny", old) == [1.0, old]
     assert load("model", "owner/tiny", "v1") == [1.0, old]
     error = load("model", "owner/tiny", "v2")
-    assert error.startswith("UserError: model 'owner/tiny', revision 'v2', is not completely in the hub's cache")
+    assert error.startswith(
+        "UserError: model 'owner/tiny', revision 'v2', is not completely in the hub's cache"
+    )
     assert "`hf download owner/tiny --revision v2`" in error
 
 
-def test_a_dataset_is_read_in_the_version_of_the_recipe_and_no_other_one_from_the_cache(served, load):
+def test_a_dataset_is_read_in_the_version_of_the_recipe_and_no_other_one_from_the_cache(
+    served, load
+):
     """Without the hub, `datasets` reads the version that it used last, whatever it is asked for."""
     old, new = served.repositories["dataset", "owner/films"].commits
     assert load("data", "owner/films", "v1") == ["old", old]
@@ -105,18 +114,25 @@ def test_a_dataset_is_read_in_the_version_of_the_recipe_and_no_other_one_from_th
     assert load("data", "owner/films", new) == ["new", new]
     for revision in (old, "v1", "v2"):
         error = load("data", "owner/films", revision)
-        assert f"UserError: dataset 'owner/films': revision '{revision}' is not in the cache" in error
+        assert (
+            f"UserError: dataset 'owner/films': revision '{revision}' is not in the cache" in error
+        )
     assert "the hub cannot be reached" in load("data", "owner/none", "v1")
 
 
 # ---------------------------------------------------------------- this machine has no versions
 
 
-@pytest.mark.parametrize("load", [hub.load_tokenizer, hub.load_encoder, hub.check], ids=lambda load: load.__name__)
+@pytest.mark.parametrize(
+    "load", [hub.load_tokenizer, hub.load_encoder, hub.check], ids=lambda load: load.__name__
+)
 def test_a_version_of_a_folder_is_refused(load, tmp_path):
     folder = tiny_pretrained(tmp_path / "models" / "owner" / "tiny")
     for name in (folder, "owner/tiny"):
-        with pytest.raises(UserError, match=r"model\.revision = 'v1': .* is read from the folder .* has no versions"):
+        with pytest.raises(
+            UserError,
+            match=r"model\.revision = 'v1': .* is read from the folder .* has no versions",
+        ):
             load(PretrainedName(name, revision="v1"), tmp_path)
     assert hub.commit_of("owner/tiny", tmp_path) is None
 
@@ -126,7 +142,9 @@ def test_a_version_of_files_is_refused(tmp_path):
     (tmp_path / "films" / "train.csv").write_text("text,label\none,1\n")
     assert len(HubSet("owner/films").read("train", COLUMNS, tmp_path)) == 1
     for name in ("owner/films", str(tmp_path / "films")):
-        with pytest.raises(UserError, match=r"task\.revision = 'v1': dataset .* is read from .*films"):
+        with pytest.raises(
+            UserError, match=r"task\.revision = 'v1': dataset .* is read from .*films"
+        ):
             HubSet(name).at("v1").read("train", COLUMNS, tmp_path)
 
 
@@ -154,8 +172,12 @@ def test_a_version_is_part_of_a_runs_identity_and_null_is_not():
 
 @pytest.mark.parametrize("revision", ["", "../other", "a b"])
 def test_what_cannot_be_a_version_is_refused(revision):
-    with pytest.raises(UserError, match=r"model\.revision: expected a branch, a tag or the hash of a commit"):
-        recipes.validate({"model": {**ENCODER, "revision": revision}, "task": {"name": "imdb"}}, "recipe")
+    with pytest.raises(
+        UserError, match=r"model\.revision: expected a branch, a tag or the hash of a commit"
+    ):
+        recipes.validate(
+            {"model": {**ENCODER, "revision": revision}, "task": {"name": "imdb"}}, "recipe"
+        )
 
 
 @pytest.mark.parametrize(
@@ -163,10 +185,18 @@ def test_what_cannot_be_a_version_is_refused(revision):
     [
         ({"name": "unrolled"}, {"name": "reviews"}, "set embeddings_from too"),
         (ENCODER, FILES, "set hub too, or remove revision"),
-        ({"name": "causal", "pretrained": "a/b"}, {"name": "alpaca", "file": "own.json"}, "remove revision, or file"),
+        (
+            {"name": "causal", "pretrained": "a/b"},
+            {"name": "alpaca", "file": "own.json"},
+            "remove revision, or file",
+        ),
     ],
 )
 def test_a_version_of_nothing_on_the_hub_is_refused(model, task, message):
-    pinned = ({**model, "revision": "v1"}, task) if model["name"] == "unrolled" else (model, {**task, "revision": "v1"})
+    pinned = (
+        ({**model, "revision": "v1"}, task)
+        if model["name"] == "unrolled"
+        else (model, {**task, "revision": "v1"})
+    )
     with pytest.raises(UserError, match=message):
         recipes.validate({"model": pinned[0], "task": pinned[1]}, "recipe")

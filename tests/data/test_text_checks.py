@@ -21,7 +21,8 @@ from tests.texts import write_reviews
 
 
 def without_vocabulary(folder: Path) -> str:
-    """A model folder as some downloads leave it: transformers then makes a tokenizer of five special tokens."""
+    """A model folder as some downloads leave it: transformers then makes a tokenizer of five
+    special tokens."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
     return str(folder)
@@ -29,11 +30,20 @@ def without_vocabulary(folder: Path) -> str:
 
 def reviews(folder: Path, pretrained: str) -> Any:
     write_reviews(folder)
-    config = text.Config(name="text", train="train.csv", test="test.csv", text="review", label="opinion", max_length=16)
+    config = text.Config(
+        name="text",
+        train="train.csv",
+        test="test.csv",
+        text="review",
+        label="opinion",
+        max_length=16,
+    )
     return text.build(config, folder, pretrained)
 
 
-def tokens_of(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int = 64) -> list[np.ndarray[Any, Any]]:
+def tokens_of(
+    tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int = 64
+) -> list[np.ndarray[Any, Any]]:
     return [row["input_ids"] for row in tokenise(tokenizer, texts, max_length)]
 
 
@@ -54,9 +64,13 @@ def test_a_model_without_its_vocabulary_is_refused(family, tmp_path):
 def test_the_tokenizer_of_a_larger_model_is_refused(tmp_path):
     name = tiny_pretrained(tmp_path / "model", vocab_size=40)
     with pytest.raises(UserError, match="its tokenizer has 62 tokens, and the model 40 embeddings"):
-        encoder.build(encoder.Config(name="encoder", pretrained=name), reviews(tmp_path, name), None)
+        encoder.build(
+            encoder.Config(name="encoder", pretrained=name), reviews(tmp_path, name), None
+        )
     llama = tiny_llama(tmp_path / "llama", vocab_size=100)
-    with pytest.raises(UserError, match="its tokenizer has 258 tokens, and the model 100 embeddings"):
+    with pytest.raises(
+        UserError, match="its tokenizer has 258 tokens, and the model 100 embeddings"
+    ):
         causal.build(causal.Config(name="causal", pretrained=llama), instructions(), None)
 
 
@@ -75,7 +89,9 @@ def test_spare_embeddings_and_added_tokens_that_texts_do_not_contain_are_allowed
 def test_a_padding_token_that_was_added_without_an_embedding_is_refused():
     tokenizer = tiny_llama_tokenizer()
     tokenizer.add_special_tokens({"pad_token": "<pad>"})
-    with pytest.raises(UserError, match="its tokenizer has 259 tokens, and the model 258 embeddings"):
+    with pytest.raises(
+        UserError, match="its tokenizer has 259 tokens, and the model 258 embeddings"
+    ):
         check_vocabulary(tokenizer, 258, "model")
 
 
@@ -102,7 +118,8 @@ def test_tokenizers_of_bytes_know_every_word():
     # As in GPT-2 and SmolLM: the token that ends texts is also called the unknown one.
     tokenizer.unk_token = tokenizer.eos_token
     rows: list[Any] = [
-        np.append(row, tokenizer.eos_token_id) for row in tokens_of(tokenizer, [("zauberhaft",), ("schön",)])
+        np.append(row, tokenizer.eos_token_id)
+        for row in tokens_of(tokenizer, [("zauberhaft",), ("schön",)])
     ]
     assert text_checks.unknown(tokenizer, rows, "train").count == 0
 
@@ -112,7 +129,9 @@ def test_tokenizers_of_bytes_know_every_word():
 
 def test_leaked_examples_are_counted():
     texts = [("a film",), ("a film",), ("a plot",), ("A FILM",), ("",)]
-    assert findings.leaked(texts, [("a plot",), ("",)]) == Finding("examples that are also in the training data", 2, 5)
+    assert findings.leaked(texts, [("a plot",), ("",)]) == Finding(
+        "examples that are also in the training data", 2, 5
+    )
 
 
 def test_notable_findings_are_one_warning_and_notes_for_the_run():

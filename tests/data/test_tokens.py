@@ -10,10 +10,16 @@ from cudt.data.tokens import key, tokenise
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 SINGLE = [("the film was good",), ("",), ("bad plot and the film was bad",), ("good",)]
-PAIRS = [("the film was good", "good film"), ("bad plot", ""), ("", "the film and the plot was bad")]
+PAIRS = [
+    ("the film was good", "good film"),
+    ("bad plot", ""),
+    ("", "the film and the plot was bad"),
+]
 
 
-def make_tokenizer(words: str = "the film plot was good bad and", single: str = "[CLS] $A [SEP]") -> Any:
+def make_tokenizer(
+    words: str = "the film plot was good bad and", single: str = "[CLS] $A [SEP]"
+) -> Any:
     """A tokenizer with some words and `[UNK]` that joins pairs like BERT."""
     vocabulary = {word: index for index, word in enumerate([*SPECIAL, *words.split()])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))

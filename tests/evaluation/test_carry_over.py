@@ -43,7 +43,9 @@ def measured(
     layerwise = trained.load(run, "cpu", None)
     examples = layerwise.task.examples(split)
     source = NoiseSource(kind, sigma, seed)
-    return measure(layerwise, batches(layerwise.task, examples, 16, torch.device("cpu")), source, [gamma])[0]
+    return measure(
+        layerwise, batches(layerwise.task, examples, 16, torch.device("cpu")), source, [gamma]
+    )[0]
 
 
 # ---------------------------------------------------------------- constraints.csv
@@ -116,7 +118,14 @@ def test_the_summary_of_constraints_made_by_hand(run):
     trained_at, far = (numbers(run).loc[gamma].to_dict() for gamma in (0.4, 2.0))
     assert trained_at == pytest.approx(
         {
-            **{"kept": 3, "kept_share": 1, "largest_violation": 0.3, "best_layer": 3, "best_loss": 0.2, "gap": 0},
+            **{
+                "kept": 3,
+                "kept_share": 1,
+                "largest_violation": 0.3,
+                "best_layer": 3,
+                "best_loss": 0.2,
+                "gap": 0,
+            },
             **{"rate": 1 - 0.2 ** (1 / 3), "zeta": 0.04, "shift": 0, "bound": 0.4},
             "bound_at_depth": ((0.8 + 0.04) * 0.9 + 0.04) * 0.9 + 0.04,
         }
@@ -124,7 +133,14 @@ def test_the_summary_of_constraints_made_by_hand(run):
     # Two losses rise, by at most 0.4; one falls, by 0.1.
     assert far == pytest.approx(
         {
-            **{"kept": 1, "kept_share": 1 / 3, "largest_violation": 0.4, "best_layer": 2, "best_loss": 0.3, "gap": 0.3},
+            **{
+                "kept": 1,
+                "kept_share": 1 / 3,
+                "largest_violation": 0.4,
+                "best_layer": 2,
+                "best_loss": 0.3,
+                "gap": 0.3,
+            },
             **{"rate": 1 - 0.6 ** (1 / 3), "zeta": 0.04, "shift": 0.5, "bound": 5.4},
             "bound_at_depth": ((0.8 + 0.54) * 0.9 + 0.54) * 0.9 + 0.54,
         }

@@ -31,7 +31,9 @@ def test_every_level_of_the_recipes_grid_is_written_with_metric_and_loss(run):
     ood = run.read_table("ood")
     assert list(ood.columns) == ["perturbation", "gamma", "seed", "metric", "value", "n"]
     assert sorted(ood["gamma"].unique()) == [0, 0.5, 1]
-    assert set(ood["metric"]) == {f"{name}{end}" for name in ("accuracy", "loss") for end in ("", "_low", "_high")}
+    assert set(ood["metric"]) == {
+        f"{name}{end}" for name in ("accuracy", "loss") for end in ("", "_low", "_high")
+    }
     assert set(ood["n"]) == {40}
 
 
@@ -57,9 +59,13 @@ def test_bf16_measures_what_autocast_computes_example_by_example(tmp_path):
         losses = {}
         for precision in ("fp32", "bf16"):
             found = []
-            for batch in batches(layerwise.task, layerwise.task.examples("test"), 1, torch.device("cpu")):
+            for batch in batches(
+                layerwise.task, layerwise.task.examples("test"), 1, torch.device("cpu")
+            ):
                 with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-                    found.append(layerwise.judge(batch, gamma * draw_noise(layerwise.model, batch, noise))[0])
+                    found.append(
+                        layerwise.judge(batch, gamma * draw_noise(layerwise.model, batch, noise))[0]
+                    )
             losses[precision] = torch.cat(found, dim=1).mean(dim=1).tolist()
         rows = layers[(layers["split"] == "test") & (layers["gamma"] == gamma)].sort_values("layer")
         # Padding changes the order of sums, and with it the last of the eight bits of bf16.
@@ -73,7 +79,9 @@ def test_noise_has_gamma_times_the_stored_sigma(run):
     evaluate(run, Grid([1.0]))
     once = run.read_table("ood")["value"].tolist()
     sigma_x = run.finished_info().sigma_x
-    run.update_info(RunInfo(sigma_x=SigmaX(training=sigma_x.training, evaluation=sigma_x.evaluation / 2)))
+    run.update_info(
+        RunInfo(sigma_x=SigmaX(training=sigma_x.training, evaluation=sigma_x.evaluation / 2))
+    )
     evaluate(run, Grid([2.0]))
     ood = run.read_table("ood")
     assert ood[ood["gamma"] == 2]["value"].tolist() == pytest.approx(once, abs=1e-6)
@@ -96,8 +104,12 @@ def test_other_noise_seeds_replace_every_level_of_their_kind_of_noise(run):
     assert set(ood[ood["perturbation"] == "uniform"]["seed"]) == {0}
 
 
-def test_the_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("cudt.method.objectives.constrained.Constrained.rank", lambda self, measured: [0.0])
+def test_the_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        "cudt.method.objectives.constrained.Constrained.rank", lambda self, measured: [0.0]
+    )
     best = train_quietly(tiny_recipe(), tmp_path)
     last = train_quietly(tiny_recipe("training.select=last"), tmp_path)
     evaluate(best)
@@ -105,9 +117,13 @@ def test_the_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(tm
     before = {path.name: path.read_bytes() for path in best.path.iterdir() if path.is_file()}
     assert best.with_weights("last").info().evaluated == {}
     evaluate(best.with_weights("last"))
-    assert {path.name: path.read_bytes() for path in best.path.iterdir() if path.is_file()} == before
+    assert {
+        path.name: path.read_bytes() for path in best.path.iterdir() if path.is_file()
+    } == before
     for name in ("ood", "ratios", "ratio_bins"):
-        assert (best.path / "last" / f"{name}.csv").read_bytes() == (last.path / f"{name}.csv").read_bytes()
+        assert (best.path / "last" / f"{name}.csv").read_bytes() == (
+            last.path / f"{name}.csv"
+        ).read_bytes()
         assert (best.path / f"{name}.csv").read_bytes() != (last.path / f"{name}.csv").read_bytes()
     # The signal of this model is learned, so each epoch has its own σ_x.
     sigmas = [run.finished_info().sigma_x for run in (best, best.with_weights("last"), last)]
@@ -137,9 +153,12 @@ def test_the_mean_of_the_kept_scores_is_the_metric(run):
     evaluate(run, Grid(perturbations=["gaussian", "uniform"], noise_seeds=[0, 3]))
     evaluate(run, Grid([0.5, 2.0], perturbations=["gaussian"], noise_seeds=[0, 3]))
     wanted = metrics(run)
-    # Three levels of each kind, one more of one of them, two draws each; γ_train = 0.4 was not asked for.
+    # Three levels of each kind, one more of one of them, two draws each; γ_train = 0.4 was not
+    # asked for.
     assert len(wanted) == 2 * (3 + 3 + 1)
-    pd.testing.assert_series_equal(metrics_from_examples(run), wanted, check_names=False, rtol=1e-14)
+    pd.testing.assert_series_equal(
+        metrics_from_examples(run), wanted, check_names=False, rtol=1e-14
+    )
     table = run.read_examples()
     assert not table.duplicated(["perturbation", "gamma", "seed", "id"]).any()
     assert table.groupby(["perturbation", "gamma", "seed"])["id"].nunique().eq(40).all()
@@ -152,7 +171,8 @@ def test_levels_that_other_processes_have_measured_give_the_same_bytes(run, tmp_
     every = parts_of(other, grid)
     # Of both kinds and for both seeds, γ = 0, 0.5, 1 and γ_train = 0.4.
     assert len(every) == len(set(every)) == 2 * 2 * 4
-    # Shares that cut across kinds and seeds; one level is left to the process that writes the tables.
+    # Shares that cut across kinds and seeds; one level is left to the process that writes the
+    # tables.
     for start, end in ((0, 3), (3, 10), (10, 15)):
         measure_parts(other, every[start:end], "cpu", None, untracked, tmp_path / "measured")
     measured: list[list[float]] = []

@@ -8,7 +8,8 @@ import torch
 
 from cudt.evaluation.exit_rules import ExitRule, LayerAnswers, operating_points
 
-#: Four layers, three classes. Example 0 is sure from the second layer on, example 1 never, example 2 changes its mind.
+#: Four layers, three classes. Example 0 is sure from the second layer on, example 1 never, example
+#: 2 changes its mind.
 PROBABILITIES = torch.tensor(
     [
         [[0.4, 0.3, 0.3], [0.4, 0.4, 0.2], [0.8, 0.1, 0.1]],
@@ -69,7 +70,12 @@ def test_an_example_leaves_at_the_first_layer_that_its_rule_accepts(rule, layers
 
 @pytest.mark.parametrize("name", ["confidence", "entropy", "patience"])
 def test_rules_agree_with_a_literal_reading_of_them(name):
-    probabilities = torch.randn(5, 200, 3, generator=torch.Generator().manual_seed(0)).double().mul(2).softmax(-1)
+    probabilities = (
+        torch.randn(5, 200, 3, generator=torch.Generator().manual_seed(0))
+        .double()
+        .mul(2)
+        .softmax(-1)
+    )
     answers = answers_of(probabilities)
     for rule in operating_points(answers)[name]:
         wanted = [literal_exit(rule, layers) for layers in probabilities.transpose(0, 1).tolist()]
@@ -77,7 +83,9 @@ def test_rules_agree_with_a_literal_reading_of_them(name):
 
 
 def test_thresholds_are_quantiles_from_almost_all_to_none():
-    probabilities = torch.randn(5, 400, 3, generator=torch.Generator().manual_seed(1)).double().softmax(-1)
+    probabilities = (
+        torch.randn(5, 400, 3, generator=torch.Generator().manual_seed(1)).double().softmax(-1)
+    )
     answers = answers_of(probabilities)
     points = operating_points(answers)
     assert [len(rules) for rules in points.values()] == [21, 21, 5]

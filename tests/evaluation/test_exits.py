@@ -28,19 +28,28 @@ def evaluate(run: Run, grid: Grid | None = None) -> pd.DataFrame:
 
 @torch.no_grad()
 def probabilities(run: Run, split, gamma: float, seed: int) -> tuple[torch.Tensor, list[int]]:
-    """Every example's class probabilities at every layer, (examples, layers, classes), and its class; one by one."""
+    """Every example's class probabilities at every layer, (examples, layers, classes), and its
+    class; one by one."""
     layerwise = trained.load(run, "cpu", None)
     noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, seed)
     rows, labels = [], []
     for batch in batches(layerwise.task, layerwise.task.examples(split), 1, CPU):
-        signal = layerwise.model.signal(batch)[0] + gamma * draw_noise(layerwise.model, batch, noise)
+        signal = layerwise.model.signal(batch)[0] + gamma * draw_noise(
+            layerwise.model, batch, noise
+        )
         states = layerwise.model.layer_states(signal, batch)
-        rows.append(torch.cat([layerwise.model.readout(state, batch).double().softmax(-1) for state in states]))
+        rows.append(
+            torch.cat(
+                [layerwise.model.readout(state, batch).double().softmax(-1) for state in states]
+            )
+        )
         labels += batch["labels"].tolist()
     return torch.stack(rows), labels
 
 
-@pytest.mark.parametrize(("split", "gamma", "seed"), [("validation", 0.4, 0), ("test", 0.4, 1), ("test", 1.0, 1)])
+@pytest.mark.parametrize(
+    ("split", "gamma", "seed"), [("validation", 0.4, 0), ("test", 0.4, 1), ("test", 1.0, 1)]
+)
 def test_rows_are_those_of_one_example_after_the_other(run, split, gamma, seed):
     table = evaluate(run, Grid([1.0], noise_seeds=[1]))
     rows = table[(table["split"] == split) & (table["gamma"] == gamma) & (table["seed"] == seed)]
@@ -49,10 +58,16 @@ def test_rows_are_those_of_one_example_after_the_other(run, split, gamma, seed):
     for row in rows.itertuples():
         rule = ExitRule(row.rule, row.threshold)
         layers = [literal_exit(rule, example) for example in found.tolist()]
-        labels = [int(example[layer - 1].argmax()) for example, layer in zip(found, layers, strict=True)]
+        labels = [
+            int(example[layer - 1].argmax()) for example, layer in zip(found, layers, strict=True)
+        ]
         assert row.mean_depth == pytest.approx(sum(layers) / 40)
-        assert row.accuracy == pytest.approx(sum(a == b for a, b in zip(labels, truth, strict=True)) / 40)
-        assert row.full_accuracy == pytest.approx((found[:, -1].argmax(-1) == torch.tensor(truth)).double().mean())
+        assert row.accuracy == pytest.approx(
+            sum(a == b for a, b in zip(labels, truth, strict=True)) / 40
+        )
+        assert row.full_accuracy == pytest.approx(
+            (found[:, -1].argmax(-1) == torch.tensor(truth)).double().mean()
+        )
         assert row.n == 40
 
 
@@ -89,5 +104,7 @@ def rows_at(accuracies, depths):
         ([0.93, 0.92, 0.9], [1, 2, 3], 0),
     ],
 )
-def test_the_chosen_point_is_the_shallowest_within_half_a_percentage_point(accuracies, depths, best):
+def test_the_chosen_point_is_the_shallowest_within_half_a_percentage_point(
+    accuracies, depths, best
+):
     assert exits._best_point(rows_at(accuracies, depths)) == best

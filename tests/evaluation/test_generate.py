@@ -41,14 +41,21 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("instructions")
     write_instructions(folder)
     # Untied and with large weights, so that it does not say one letter over and over.
-    write_recipe(folder, tiny_llama(folder / "llama", tie_word_embeddings=False, initializer_range=0.5))
+    write_recipe(
+        folder, tiny_llama(folder / "llama", tie_word_embeddings=False, initializer_range=0.5)
+    )
     (folder / "ask.json").write_text(json.dumps(ASKED), encoding="utf-8")
     return folder
 
 
 @pytest.fixture(scope="module")
 def trained(folder, tmp_path_factory) -> Run:
-    return train(folder, tmp_path_factory.mktemp("outputs"), "training.epochs=1", "training.learning_rate=3e-2")
+    return train(
+        folder,
+        tmp_path_factory.mktemp("outputs"),
+        "training.epochs=1",
+        "training.learning_rate=3e-2",
+    )
 
 
 @pytest.fixture
@@ -85,10 +92,16 @@ def test_completions_are_those_of_transformers_and_peft_alone(run, folder):
         """One prompt at a time, without padding."""
         found = []
         for row in ASKED:
-            prompt = tokenizer(prompt_text(row["instruction"], row.get("input", "")), return_tensors="pt")
+            prompt = tokenizer(
+                prompt_text(row["instruction"], row.get("input", "")), return_tensors="pt"
+            )
             tokens = {name: prompt[name] for name in ("input_ids", "attention_mask")}
-            written = model.generate(**tokens, max_new_tokens=TOKENS, do_sample=False, pad_token_id=1)
-            text = tokenizer.decode(written[0, tokens["input_ids"].shape[1] :], skip_special_tokens=True)
+            written = model.generate(
+                **tokens, max_new_tokens=TOKENS, do_sample=False, pad_token_id=1
+            )
+            text = tokenizer.decode(
+                written[0, tokens["input_ids"].shape[1] :], skip_special_tokens=True
+            )
             found.append(text.strip())
         return found
 
@@ -124,15 +137,20 @@ def model(run) -> Causal:
 PROMPTS = [[0, *range(40, 70)], [0, *range(90, 100)]]
 
 
-def looked_up(model: Causal, stream: Callable[[Tensor], Tensor] | None) -> list[tuple[Tensor, Tensor]]:
-    """While two prompts are answered: tokens that are looked up, and by how much what is handed on differs."""
+def looked_up(
+    model: Causal, stream: Callable[[Tensor], Tensor] | None
+) -> list[tuple[Tensor, Tensor]]:
+    """While two prompts are answered: tokens that are looked up, and by how much what is handed on
+    differs."""
     words, seen = model.lm.get_input_embeddings(), []
 
     def record(module: Any, given: tuple[Tensor], handed_on: Tensor) -> None:
         seen.append((given[0], handed_on - words.weight[given[0]]))
 
     hook = words.register_forward_hook(record)
-    tokenizer = AutoTokenizer.from_pretrained(model.lm.peft_config["default"].base_model_name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(
+        model.lm.peft_config["default"].base_model_name_or_path
+    )
     try:
         if stream is None:
             complete(model, tokenizer, PROMPTS, 40)
@@ -145,7 +163,9 @@ def looked_up(model: Causal, stream: Callable[[Tensor], Tensor] | None) -> list[
 
 
 def stream(gamma: float = 0.5, seed: int = 7) -> NoiseStream:
-    return NoiseStream(NoiseSource("gaussian", 0.4, seed), gamma, ["x", "y"], [len(prompt) for prompt in PROMPTS])
+    return NoiseStream(
+        NoiseSource("gaussian", 0.4, seed), gamma, ["x", "y"], [len(prompt) for prompt in PROMPTS]
+    )
 
 
 def test_noise_is_on_every_token_of_the_prompt_and_of_the_answer_and_on_no_padding(model):

@@ -12,7 +12,9 @@ RUN = "import sys, cudt.runs.find; print('torch' in sys.modules)"
 
 
 def printed(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def test_an_evaluation_does_not_import_the_report():

@@ -19,15 +19,22 @@ from cudt.evaluation.intervals import (
 
 @pytest.mark.parametrize(
     ("hits", "n", "low", "high"),
-    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611), (1, 29, 0.0061, 0.1718)],
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
 )
 def test_wilson_has_the_values_that_newcombe_prints(hits, n, low, high):
-    # Newcombe, "Two-sided confidence intervals for the single proportion" (1998), Table I, method 3.
+    # Newcombe, "Two-sided confidence intervals for the single proportion" (1998), Table I, method
+    # 3.
     assert wilson(hits / n, n) == pytest.approx((low, high), abs=5e-5)
 
 
 def test_about_95_of_100_intervals_hold_the_true_mean():
-    # Of a normal law, whose mean is 0; the binomial(100, 0.95) lies within these bounds in 99 cases of 100.
+    # Of a normal law, whose mean is 0; the binomial(100, 0.95) lies within these bounds in 99 cases
+    # of 100.
     generator = torch.Generator().manual_seed(0)
     samples = torch.randn(100, 60, generator=generator, dtype=torch.float64)
     ends = [bootstrap(one, torch.ones(60)) for one in samples]
@@ -39,14 +46,23 @@ def test_about_95_of_100_intervals_hold_the_true_mean():
 
 @pytest.mark.parametrize(
     ("freedom", "quantile"),
-    [(1, 12.706205), (2, 4.302653), (3, 3.182446), (5, 2.570582), (10, 2.228139), (30, 2.042272), (10**6, 1.959966)],
+    [
+        (1, 12.706205),
+        (2, 4.302653),
+        (3, 3.182446),
+        (5, 2.570582),
+        (10, 2.228139),
+        (30, 2.042272),
+        (10**6, 1.959966),
+    ],
 )
 def test_students_quantiles_are_those_of_the_tables(freedom, quantile):
     assert student_quantile(freedom) == pytest.approx(quantile, abs=5e-5)
 
 
 def test_variances_that_add_up_have_satterthwaites_degrees_of_freedom():
-    # Equal variances of 3 and 3 degrees of freedom are one of 6; next to a large one a small one does not count.
+    # Equal variances of 3 and 3 degrees of freedom are one of 6; next to a large one a small one
+    # does not count.
     reach = student([(np.array([2.0, 1e-12, 0.0]), 3), (np.array([2.0, 1.0, 0.0]), 3)])
     assert reach == pytest.approx([2 * 2.446912, 3.182446, 0], abs=1e-4)
 
@@ -68,7 +84,8 @@ def test_means_of_columns_are_resampled_together_and_weighted():
 
 
 def windows(rng: np.random.Generator, n_clips: int, true_mean: float = 1.0) -> tuple[Array, Array]:
-    """Squared errors of 5 to 20 windows of each clip, whose clips differ more than their windows, and their clips."""
+    """Squared errors of 5 to 20 windows of each clip, whose clips differ more than their windows,
+    and their clips."""
     clips: Array = np.repeat(np.arange(n_clips), rng.integers(5, 20, n_clips))
     errors = true_mean + rng.normal(0, 0.2, n_clips)[clips] + rng.normal(0, 0.1, len(clips))
     return errors, clips
@@ -92,8 +109,12 @@ def test_clips_are_drawn_with_all_their_windows():
     found = resampled_means(values, weights, clips)
     draws = np.random.default_rng(0)
     for row in found:
-        rows = [index for clip in draws.integers(3, size=3) for index in np.flatnonzero(clips == clip)]
-        wanted = [np.average(values[rows, column], weights=weights[rows, column]) for column in range(2)]
+        rows = [
+            index for clip in draws.integers(3, size=3) for index in np.flatnonzero(clips == clip)
+        ]
+        wanted = [
+            np.average(values[rows, column], weights=weights[rows, column]) for column in range(2)
+        ]
         assert row == pytest.approx(wanted, abs=1e-12)
 
 

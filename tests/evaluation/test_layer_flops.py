@@ -15,7 +15,9 @@ def batch_of(examples: int, length: int, *, padded: bool):
     mask = torch.ones(examples, length, dtype=torch.long)
     if padded:
         mask[0, -2:] = 0
-    tokens = torch.randint(5, 60, (examples, length), generator=torch.Generator().manual_seed(0)) * mask
+    tokens = (
+        torch.randint(5, 60, (examples, length), generator=torch.Generator().manual_seed(0)) * mask
+    )
     return {"input_ids": tokens, "attention_mask": mask}
 
 
@@ -28,7 +30,9 @@ def product(rows: int, inner: int, columns: int) -> int:
 def counted(model, batch):
     answers: list[torch.Tensor] = []
     flops = FlopCounts(model).visit(model.signal(batch)[0], batch, answers.append)
-    plain = [model.readout(state, batch) for state in model.layer_states(model.signal(batch)[0], batch)]
+    plain = [
+        model.readout(state, batch) for state in model.layer_states(model.signal(batch)[0], batch)
+    ]
     assert torch.equal(torch.stack(answers), torch.stack(plain))
     return flops
 

@@ -81,9 +81,14 @@ def test_the_model_is_tested_on_the_other_clips_with_the_runs_own_noise(call: Co
     with torch.no_grad():
         *_, last = layerwise.model.layer_states(layerwise.model.signal(batch)[0], batch)
         error_of = layerwise.model.readout(last, batch).double() - batch["frames"]
-    assert value(tested, "RMSE", 0.0) == pytest.approx(float(error_of.square().mean().sqrt()), rel=1e-5)
+    assert value(tested, "RMSE", 0.0) == pytest.approx(
+        float(error_of.square().mean().sqrt()), rel=1e-5
+    )
     # The noise has the standard deviation γ·σ_x of the run's training data.
-    sigma, other_sigma = video.finished_info().sigma_x.evaluation, float(batch["frames"].double().std())
+    sigma, other_sigma = (
+        video.finished_info().sigma_x.evaluation,
+        float(batch["frames"].double().std()),
+    )
     assert value(tested, "input_RMSE", 0.5) == pytest.approx(0.5 * sigma, rel=0.05)
     assert other_sigma != pytest.approx(sigma, rel=0.2)
 

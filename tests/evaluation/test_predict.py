@@ -42,9 +42,13 @@ def own(tmp_path_factory) -> tuple[Run, Path]:
     """A run of a tiny BERT on a user's own texts, and the folder of its data."""
     folder = tmp_path_factory.mktemp("texts")
     write_reviews(folder)
-    loaded = recipe.load(str(write_recipe(folder, tiny_pretrained(folder / "bert"), readout="mean")), ())
+    loaded = recipe.load(
+        str(write_recipe(folder, tiny_pretrained(folder / "bert"), readout="mean")), ()
+    )
     run = launch.train(loaded, folder / "outputs", "cpu", folder, quiet())
-    evaluate_ood(run, Grid([0.0], perturbations=["gaussian"]), "cpu", folder, untracked, with_exits=True)
+    evaluate_ood(
+        run, Grid([0.0], perturbations=["gaussian"]), "cpu", folder, untracked, with_exits=True
+    )
     return run, folder
 
 
@@ -74,7 +78,11 @@ def all_layers(run: Run, folder: Path | None, texts: list[str]) -> np.ndarray:
     for text in texts:
         (batch,) = batches(layerwise.task, layerwise.task.from_texts([(text,)]), 1, CPU)
         states = layerwise.model.layer_states(layerwise.model.signal(batch)[0], batch)
-        rows.append(torch.cat([layerwise.model.readout(state, batch).double().softmax(-1) for state in states]))
+        rows.append(
+            torch.cat(
+                [layerwise.model.readout(state, batch).double().softmax(-1) for state in states]
+            )
+        )
     return torch.stack(rows).numpy()
 
 
@@ -107,7 +115,9 @@ def test_without_exit_predictions_are_the_last_layers(case):
 
 
 @pytest.mark.parametrize("name", ["confidence", "entropy", "patience"])
-def test_each_text_has_the_answer_of_the_layer_it_leaves_at_and_the_full_models_at_the_last(case, name):
+def test_each_text_has_the_answer_of_the_layer_it_leaves_at_and_the_full_models_at_the_last(
+    case, name
+):
     run, folder = case
     texts, _ = texts_of(run, folder)
     layers = all_layers(run, folder, texts)
@@ -117,7 +127,9 @@ def test_each_text_has_the_answer_of_the_layer_it_leaves_at_and_the_full_models_
     assert found.layers.tolist() == wanted
     # A model of two classes seldom changes its mind after a layer.
     assert name == "patience" or len(set(wanted)) > 1
-    assert np.allclose(found.probabilities, layers[np.arange(len(texts)), found.layers - 1], atol=1e-5)
+    assert np.allclose(
+        found.probabilities, layers[np.arange(len(texts)), found.layers - 1], atol=1e-5
+    )
     full = run.predict(texts, device="cpu", data_root=folder)
     last = found.layers == 3
     assert name == "patience" or last.any()
@@ -133,9 +145,9 @@ def test_a_chosen_rule_gives_what_eval_ood_measured_on_clean_test_data(case, nam
     rows = table[(table["split"] == "test") & (table["gamma"] == 0) & (table["rule"] == name)]
     (row,) = rows[rows["chosen"] == 1].itertuples()
     assert found.layers.mean() == pytest.approx(row.mean_depth)
-    assert np.mean([one == other for one, other in zip(found.labels, labels, strict=True)]) == pytest.approx(
-        row.accuracy
-    )
+    assert np.mean(
+        [one == other for one, other in zip(found.labels, labels, strict=True)]
+    ) == pytest.approx(row.accuracy)
 
 
 def test_a_layer_that_no_text_needs_does_not_run(own):
@@ -144,7 +156,8 @@ def test_a_layer_that_no_text_needs_does_not_run(own):
     layers = loaded(run, folder).model.layer_modules()
     ran: list[int] = []
     hooks = [
-        layer.register_forward_pre_hook(lambda *_, index=index: ran.append(index)) for index, layer in enumerate(layers)
+        layer.register_forward_pre_hook(lambda *_, index=index: ran.append(index))
+        for index, layer in enumerate(layers)
     ]
     found = run.predict(texts[:2], {"patience": 2}, device="cpu", data_root=folder)
     for hook in hooks:

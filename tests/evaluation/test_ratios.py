@@ -43,7 +43,9 @@ def test_the_summary_of_a_few_ratios():
 
 
 def random_steps() -> torch.Tensor:
-    steps = torch.rand(3, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2.5
+    steps = (
+        torch.rand(3, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2.5
+    )
     steps[0, :20] = INF
     steps[1, :30] = 1.0
     steps[2, :40] = 0.0
@@ -57,7 +59,9 @@ def test_shares_add_up_to_one_and_cumulative_is_the_share_of_steps_below_the_rig
     for left, right, share, cumulative in rows:
         if right < INF:
             assert cumulative == pytest.approx((steps < right).double().mean().item())
-            assert share == pytest.approx(((steps >= left) & (steps < right)).double().mean().item())
+            assert share == pytest.approx(
+                ((steps >= left) & (steps < right)).double().mean().item()
+            )
     assert rows[-1][2] == pytest.approx((steps >= 2).double().mean().item())
     assert rows[-1][3] == pytest.approx(1)
 
@@ -65,7 +69,9 @@ def test_shares_add_up_to_one_and_cumulative_is_the_share_of_steps_below_the_rig
 # ---------------------------------------------------------------- in blocks
 
 
-@pytest.mark.parametrize("numbers", [[1.0], [3.0, -2.0], [0.5] * 7, [-1.5, -1.25, -INF, 4.0, 1e300], [INF, INF, 1.0]])
+@pytest.mark.parametrize(
+    "numbers", [[1.0], [3.0, -2.0], [0.5] * 7, [-1.5, -1.25, -INF, 4.0, 1e300], [INF, INF, 1.0]]
+)
 def test_the_median_by_bits_is_that_of_numpy(numbers, monkeypatch):
     monkeypatch.setattr(ratios, "BLOCK", 0)
     blocks = [np.array([number]) for number in numbers]

@@ -26,7 +26,9 @@ def layerwise() -> LayerwiseLosses:
     return LayerwiseLosses(dust.build(config, task, None), task)
 
 
-def save(layerwise: LayerwiseLosses, folder: Path, count: int, noise: NoiseSource = NOISE) -> list[Path]:
+def save(
+    layerwise: LayerwiseLosses, folder: Path, count: int, noise: NoiseSource = NOISE
+) -> list[Path]:
     return samples.save(Run(folder, tiny_recipe()), layerwise, noise, LEVELS, count)
 
 

@@ -12,7 +12,9 @@ LAYERS = 3
 
 def drawn(names: list[str], seed: int, *, has_inputs: bool = False) -> Measurement:
     generator = torch.Generator().manual_seed(seed)
-    losses, scores = torch.rand(2, LAYERS, len(names), generator=generator, dtype=torch.double) + 0.1
+    losses, scores = (
+        torch.rand(2, LAYERS, len(names), generator=generator, dtype=torch.double) + 0.1
+    )
     weights = torch.randint(0, 4, (len(names),), generator=generator).double()
     inputs = torch.rand(len(names), generator=generator, dtype=torch.double) if has_inputs else None
     return Measurement(losses, scores, weights, names, inputs)
@@ -24,13 +26,20 @@ def cut(measured: Measurement, *sizes: int) -> list[Measurement]:
     for size in sizes:
         part = slice(start, start + size)
         inputs = None if measured.input_scores is None else measured.input_scores[part]
-        columns = (measured.losses[:, part], measured.scores[:, part], measured.weights[part], measured.ids[part])
+        columns = (
+            measured.losses[:, part],
+            measured.scores[:, part],
+            measured.weights[part],
+            measured.ids[part],
+        )
         batches.append(Measurement(*columns, inputs))
         start += size
     return batches
 
 
-def stored_pair(file: ExampleFile, levels: list[Measurement], *sizes: int) -> list[StoredMeasurement]:
+def stored_pair(
+    file: ExampleFile, levels: list[Measurement], *sizes: int
+) -> list[StoredMeasurement]:
     return file.add(zip(*(cut(level, *sizes) for level in levels), strict=True), len(levels[0].ids))
 
 

@@ -46,7 +46,9 @@ def evaluated(run: Run, root: Path | None, n_samples: int, with_exits: bool) -> 
         evaluate.evaluate_ood(run, Grid(), "cpu", root, plainly, n_samples, with_exits=with_exits)
 
 
-def assert_as_one(run: Run, work: Any, folder: Path, counts: tuple[int, ...] = (2, 3)) -> dict[str, bytes]:
+def assert_as_one(
+    run: Run, work: Any, folder: Path, counts: tuple[int, ...] = (2, 3)
+) -> dict[str, bytes]:
     """What `work` writes into copies of a run, in one process and in several."""
     alone = copied(run, folder / "1" / run.path.name)
     together(1, partial(work, alone))
@@ -60,19 +62,33 @@ def assert_as_one(run: Run, work: Any, folder: Path, counts: tuple[int, ...] = (
     return contents(alone)
 
 
-# With 7 test examples in batches of 2, the last round is not full in 3 processes, and the last batch has one example.
+# With 7 test examples in batches of 2, the last round is not full in 3 processes, and the last
+# batch has one example.
 ROWS = [
-    pytest.param(Case("unrolled", "imdb", "linear decay", (("task.limit.test", 7),)), 0, True, id="texts"),
+    pytest.param(
+        Case("unrolled", "imdb", "linear decay", (("task.limit.test", 7),)), 0, True, id="texts"
+    ),
     pytest.param(Case("dust", "folder", "erm"), 2, False, id="video", marks=pytest.mark.slow),
 ]
 
 
 @pytest.mark.parametrize(("case", "n_samples", "with_exits"), ROWS)
-def test_every_table_and_picture_is_that_of_one_process(case, n_samples, with_exits, root, tmp_path):
-    (path,) = together(1, lambda: launch.train(case.recipe(root), tmp_path, "cpu", root, quiet()).path)
+def test_every_table_and_picture_is_that_of_one_process(
+    case, n_samples, with_exits, root, tmp_path
+):
+    (path,) = together(
+        1, lambda: launch.train(case.recipe(root), tmp_path, "cpu", root, quiet()).path
+    )
     run = open_run(path)
     work = partial(evaluated, root=root, n_samples=n_samples, with_exits=with_exits)
     written = assert_as_one(run, work, tmp_path)
-    assert {"ood.csv", "layers.csv", "ratios.csv", "constraints.csv", "descent.csv", "examples.parquet"} <= {*written}
+    assert {
+        "ood.csv",
+        "layers.csv",
+        "ratios.csv",
+        "constraints.csv",
+        "descent.csv",
+        "examples.parquet",
+    } <= {*written}
     assert ("exits.csv" in written) == with_exits
     assert any(name.startswith("samples/") for name in written) == bool(n_samples)

@@ -44,7 +44,10 @@ def load(path: Path, *overrides: str) -> NamedRecipe:
 
 
 def test_training_with_noise_on_constant_video_is_refused(constant_video, tmp_path):
-    with pytest.warns(DataWarning, match="σ_x = 0"), pytest.raises(UserError, match="σ_x = 0: the clean signal"):
+    with (
+        pytest.warns(DataWarning, match="σ_x = 0"),
+        pytest.raises(UserError, match="σ_x = 0: the clean signal"),
+    ):
         train_quietly(load(constant_video), tmp_path / "out")
 
 
@@ -64,7 +67,10 @@ def test_embeddings_that_are_all_0_are_refused(tmp_path, monkeypatch):
     weights = load_file(folder / "model.safetensors")
     weights["embeddings.word_embeddings.weight"].zero_()
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.warns(DataWarning, match="σ_x = 0"), pytest.raises(UserError, match="pretrained weights"):
+    with (
+        pytest.warns(DataWarning, match="σ_x = 0"),
+        pytest.raises(UserError, match="pretrained weights"),
+    ):
         train_quietly(load(write_recipe(tmp_path, str(folder), readout="mean")), tmp_path / "out")
 
 
@@ -75,11 +81,14 @@ def test_a_clip_of_another_name_in_training_and_test_data_is_counted(tmp_path, m
         for number, seed in enumerate(clips):
             write_frames(tmp_path / split / f"{split}{number}", noise(seed, 8, 16, 16))
     (tmp_path / "own.yaml").write_text(
-        "base: smoke-video\ntask: {name: folder, train: train, validation: validation, test: test, size: 16}\n"
+        "base: smoke-video\ntask: {name: folder, train: train, validation: validation, test: "
+        "test, size: 16}\n"
     )
     task = build_task(load(tmp_path / "own.yaml").settings.task, None, None)
     assert [len(task.examples(split)) for split in ("train", "validation")] == [2, 1]
     assert task.notes() == {}
-    with pytest.warns(DataWarning, match="test data: clips that are also in the training data: 1 of 3 clips"):
+    with pytest.warns(
+        DataWarning, match="test data: clips that are also in the training data: 1 of 3 clips"
+    ):
         task.examples("test")
     assert task.notes() == {"test: clips that are also in the training data": 1}

@@ -1,4 +1,5 @@
-"""Files of finished runs with cut ends and flipped bits are noticed, and an evaluation does not replace them."""
+"""Files of finished runs with cut ends and flipped bits are noticed, and an evaluation does not
+replace them."""
 
 from __future__ import annotations
 
@@ -51,7 +52,15 @@ def said_about(run: Path) -> str:
     return " ".join([*map(str, found.warnings), *(str(one.message) for one in warned)])
 
 
-NAMES = ["run.json", "recipe.yaml", "checksums.json", "ood.csv", "layers.csv", "constraints.csv", "history.csv"]
+NAMES = [
+    "run.json",
+    "recipe.yaml",
+    "checksums.json",
+    "ood.csv",
+    "layers.csv",
+    "constraints.csv",
+    "history.csv",
+]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "checkpoints/best.safetensors"])
@@ -72,7 +81,9 @@ def evaluate_again(run: Path) -> None:
     evaluate.evaluate_ood(open_run(run), _LEVELS, "cpu", None, track, with_exits=True)
 
 
-@pytest.mark.parametrize("name", ["ood.csv", "constraints.csv", "layers.csv", "examples.parquet", "exits.csv"])
+@pytest.mark.parametrize(
+    "name", ["ood.csv", "constraints.csv", "layers.csv", "examples.parquet", "exits.csv"]
+)
 def test_an_evaluation_of_a_damaged_run_replaces_nothing(run: Path, name: str) -> None:
     (run / name).write_bytes((run / name).read_bytes()[:-20])
     before = contents(run)

@@ -1,7 +1,7 @@
 """A disk that is full at some writes of train and eval-ood.
 
-The command ends with one line that says which file, and leaves no temporary file; with space again, the same command
-ends with the files of a command that never met a full disk, bit for bit.
+The command ends with one line that says which file, and leaves no temporary file; with space again,
+the same command ends with the files of a command that never met a full disk, bit for bit.
 """
 
 from __future__ import annotations
@@ -71,14 +71,21 @@ def _no_space() -> OSError:
 
 
 def _no_space_in_rust() -> SafetensorError:
-    return SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    return SafetensorError(
+        "Error while serializing: I/O error: No space left on device (os error 28)"
+    )
 
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     """Every call with which cudt writes files."""
     made = Disk()
-    for owner, name in ((tempfile, "mkstemp"), (os, "fsync"), (Path, "replace"), (pq.ParquetWriter, "write_table")):
+    for owner, name in (
+        (tempfile, "mkstemp"),
+        (os, "fsync"),
+        (Path, "replace"),
+        (pq.ParquetWriter, "write_table"),
+    ):
         monkeypatch.setattr(owner, name, made.limit(getattr(owner, name), _no_space))
     save = made.limit(safetensors.torch.save_file, _no_space_in_rust)
     monkeypatch.setattr("cudt.training.checkpoint_file.save_file", save)
@@ -86,7 +93,8 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """The files below a folder, without what is of the moment; checksums are checked instead of compared."""
+    """The files below a folder, without what is of the moment; checksums are checked instead of
+    compared."""
     left_out = (".lock", "checksums.json")
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
@@ -104,7 +112,11 @@ def contents(folder: Path) -> dict[str, Any]:
 
 
 def temporaries(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob(".*") if path.is_file() and not path.name.endswith(".lock")]
+    return [
+        path.name
+        for path in folder.rglob(".*")
+        if path.is_file() and not path.name.endswith(".lock")
+    ]
 
 
 def is_one_line(error: str) -> bool:
@@ -117,10 +129,13 @@ def some(total: int) -> list[int]:
     return sorted({1, total // 4, total // 2, 3 * total // 4, total})
 
 
-# ---------------------------------------------------------------- every command, at some of its writes
+# ---------------------------------------------------------------- every command, at some of its
+# writes
 
 
-def check(disk: Disk, command: CommandLine, arguments: list[Any], fresh: Callable[[], Path], writes: Any) -> None:
+def check(
+    disk: Disk, command: CommandLine, arguments: list[Any], fresh: Callable[[], Path], writes: Any
+) -> None:
     """Run a command on disks that are full at some of its writes, and again with space."""
     out = fresh()
     disk.begin()
@@ -131,7 +146,9 @@ def check(disk: Disk, command: CommandLine, arguments: list[Any], fresh: Callabl
         out = fresh()
         disk.begin(full_at)
         code, error = command(*arguments)
-        assert (code in (1, 2), is_one_line(error)) == (True, True), f"write {full_at} of {total}: {error}"
+        assert (code in (1, 2), is_one_line(error)) == (True, True), (
+            f"write {full_at} of {total}: {error}"
+        )
         assert temporaries(out) == []
         disk.begin()
         code, error = command(*arguments)
@@ -150,7 +167,9 @@ def test_training_stops_at_a_full_disk_and_resumes(disk, command, tmp_path, monk
     check(disk, command, TRAIN, emptied, some)
 
 
-def test_an_evaluation_stops_at_a_full_disk_and_is_repeated(disk, command, trained_run, tmp_path, monkeypatch):
+def test_an_evaluation_stops_at_a_full_disk_and_is_repeated(
+    disk, command, trained_run, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
 
     def fresh() -> Path:

@@ -54,7 +54,9 @@ def test_names_of_searches_and_arms_are_checked_too(name, tmp_path):
 # ---------------------------------------------------------------- sizes and long values
 
 
-@pytest.mark.parametrize("key", ["task.name", "model.layers", "evaluation.gammas", "objective", "x", "descent.alpha"])
+@pytest.mark.parametrize(
+    "key", ["task.name", "model.layers", "evaluation.gammas", "objective", "x", "descent.alpha"]
+)
 def test_values_of_a_hundred_kilobytes_are_shortened(key):
     with pytest.raises(UserError) as error:
         recipes.load("reviews-ut", [f"{key}={'y' * 100_000}"])
@@ -62,7 +64,9 @@ def test_values_of_a_hundred_kilobytes_are_shortened(key):
 
 
 def test_a_thousand_errors_are_counted_and_not_all_listed(tmp_path):
-    (tmp_path / "own.yaml").write_text("base: reviews-ut\n" + "".join(f"key{i}: 1\n" for i in range(90)))
+    (tmp_path / "own.yaml").write_text(
+        "base: reviews-ut\n" + "".join(f"key{i}: 1\n" for i in range(90))
+    )
     with pytest.raises(UserError, match=r"^own.yaml: 90 errors\n(.*\n){20}  … and 70 more$"):
         recipes.load(str(tmp_path / "own.yaml"))
 
@@ -112,20 +116,27 @@ def test_no_process_list_shows_the_password_of_workers(tmp_path):
     job = WorkerJob("postgresql://me:swordfish@db/trials", "study", tmp_path, "cpu", None, "x:y")
     with Processes([{}], tmp_path, f"{__name__}:sleep", job) as workers:
         children = [child.pid for child in multiprocessing.active_children()]
-        lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in [*children, os.getpid()] if pid]
+        lines = [
+            Path(f"/proc/{pid}/cmdline").read_bytes() for pid in [*children, os.getpid()] if pid
+        ]
         for child in multiprocessing.active_children():
             child.kill()
         list(workers.wait(5.0))
     assert len(lines) > 1
     assert not any(b"swordfish" in line for line in lines)
-    assert not any(b"swordfish" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert not any(
+        b"swordfish" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    )
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://me:swordfish@127.0.0.1:1/db", "postgresql://127.0.0.1:1/db?password=swordfish"]
+    "url",
+    ["postgresql://me:swordfish@127.0.0.1:1/db", "postgresql://127.0.0.1:1/db?password=swordfish"],
 )
 @pytest.mark.parametrize("is_typed", [True, False])
-def test_a_password_on_the_command_line_gets_a_warning_and_is_never_printed(url, is_typed, monkeypatch, capsys):
+def test_a_password_on_the_command_line_gets_a_warning_and_is_never_printed(
+    url, is_typed, monkeypatch, capsys
+):
     monkeypatch.setenv("CUDT_STORAGE", url)
     words = ["--storage", url] if is_typed else []
     monkeypatch.setattr("sys.argv", ["cudt", "sweep", "--join", *words])

@@ -1,4 +1,5 @@
-"""Commands that are killed at any moment and repeated leave the files of an undisturbed command, and nothing else."""
+"""Commands that are killed at any moment and repeated leave the files of an undisturbed command,
+and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ def test_a_training_that_is_killed_six_times_has_the_files_of_an_undisturbed_one
 
 
 def test_a_file_that_is_half_written_would_be_seen(tmp_path):
-    for name, content in (("a.json", "{"), ("b.csv", "x,y\n1,2\n3"), ("c.csv", "x,y\n1\n"), ("d.safetensors", "")):
+    for name, content in (
+        ("a.json", "{"),
+        ("b.csv", "x,y\n1,2\n3"),
+        ("c.csv", "x,y\n1\n"),
+        ("d.safetensors", ""),
+    ):
         (tmp_path / name).write_text(content)
         with pytest.raises(AssertionError, match=f"{name} is half written"):
             check_parses(tmp_path)

@@ -1,4 +1,5 @@
-"""Tiny runs, commands in forked processes, kills, and comparisons of folders: for all tests of faults.
+"""Tiny runs, commands in forked processes, kills, and comparisons of folders: for all tests of
+faults.
 
 This file imports everything that commands need, so that a command takes a second instead of five:
 
@@ -61,7 +62,11 @@ def command(folder: Path, *arguments: str, before: Callable[[], object] | None =
         os.chdir(folder)
         torch.set_num_threads(1)
         (folder / "tmp").mkdir(exist_ok=True)
-        os.environ |= {"TMPDIR": str(folder / "tmp"), "CUDT_CACHE": str(folder / "cache"), "TERM": "dumb"}
+        os.environ |= {
+            "TMPDIR": str(folder / "tmp"),
+            "CUDT_CACHE": str(folder / "cache"),
+            "TERM": "dumb",
+        }
         tempfile.tempdir = None
         if before is not None:
             before()
@@ -90,11 +95,23 @@ def _printed(folder: Path, which: str = "out") -> str:
 
 
 #: What changes files, in Python; libraries in other languages write between two of these.
-_CHANGES = ("replace", "rename", "link", "fsync", "unlink", "remove", "mkdir", "rmdir", "open", "truncate")
+_CHANGES = (
+    "replace",
+    "rename",
+    "link",
+    "fsync",
+    "unlink",
+    "remove",
+    "mkdir",
+    "rmdir",
+    "open",
+    "truncate",
+)
 
 
 def dying_at(moment: int, *, how: signal.Signals = signal.SIGKILL) -> Callable[[], None]:
-    """For `before`: kill the process just before its n-th change of a file, counted over its workers, too."""
+    """For `before`: kill the process just before its n-th change of a file, counted over its
+    workers, too."""
     return partial(_watch, RawValue("l", 0), moment, how)
 
 
@@ -124,7 +141,9 @@ def _watch(counter: Any, moment: int, how: signal.Signals) -> None:
 
 
 #: Not results: locks, what a command printed, the cache, ids, logs of workers.
-_NOT_COMPARED = re.compile(r"(^|/)(\.lock|\.[^/]*\.lock|\.printed\.(out|err)|\.cudt-home|logs/.*)$|^(cache|tmp)/")
+_NOT_COMPARED = re.compile(
+    r"(^|/)(\.lock|\.[^/]*\.lock|\.printed\.(out|err)|\.cudt-home|logs/.*)$|^(cache|tmp)/"
+)
 
 
 def assert_same(found: Path, expected: Path) -> None:
@@ -138,7 +157,9 @@ def differences(found: Path, expected: Path) -> list[str]:
     lines = [f"only in {found}: {name}" for name in sorted(one - other)]
     lines += [f"missing in {found}: {name}" for name in sorted(other - one)]
     return lines + [
-        f"different: {name}" for name in sorted(one & other) if normalised(found / name) != normalised(expected / name)
+        f"different: {name}"
+        for name in sorted(one & other)
+        if normalised(found / name) != normalised(expected / name)
     ]
 
 
@@ -161,13 +182,16 @@ def normalised(path: Path) -> bytes:
 
 
 def _without(content: bytes, *keys: str) -> bytes:
-    return json.dumps({key: value for key, value in json.loads(content).items() if key not in keys}).encode()
+    return json.dumps(
+        {key: value for key, value in json.loads(content).items() if key not in keys}
+    ).encode()
 
 
 def check_parses(folder: Path) -> None:
     """Every file below a folder can be read whole; temporaries are not looked at.
 
-    The last line of a history.csv may be incomplete while its run is not finished: the checkpoint has its length.
+    The last line of a history.csv may be incomplete while its run is not finished: the checkpoint
+    has its length.
     """
     for path in sorted(folder.rglob("*")):
         is_temporary = any(part.endswith(".tmp") for part in path.relative_to(folder).parts)
@@ -183,7 +207,9 @@ def _parse_csv(path: Path) -> None:
     if path.name == "history.csv":
         text = text[: text.rfind("\n") + 1]
     assert not text or text.endswith("\n"), "the last line is not complete"
-    assert len({line.count(",") for line in text.splitlines() if '"' not in line}) <= 1, "rows of different lengths"
+    assert len({line.count(",") for line in text.splitlines() if '"' not in line}) <= 1, (
+        "rows of different lengths"
+    )
 
 
 def _parse_weights(path: Path) -> None:
@@ -201,7 +227,8 @@ _PARSERS: dict[str, Callable[[Path], object]] = {
 
 
 def assert_nothing_left(folder: Path) -> None:
-    """No temporary of any process is left in a project, nor anything in its folder for temporary files."""
+    """No temporary of any process is left in a project, nor anything in its folder for temporary
+    files."""
     left = [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
     left += [*(folder / "tmp").iterdir()] if (folder / "tmp").is_dir() else []
     assert not left, left

@@ -25,7 +25,9 @@ SLACK: dict[str, Any] = {"resilience": "slack", "beta": 0.5}
 def problem(**settings: Any) -> LayerwiseDescent:
     """Rates that a network of random weights does not meet, so that every multiplier moves."""
     dual = Dual(optimizer="sgd", learning_rate=0.5)
-    return LayerwiseDescent(N_LAYERS, **{"alpha": 0.3, "reference": math.log(2), "dual": dual, **settings})
+    return LayerwiseDescent(
+        N_LAYERS, **{"alpha": 0.3, "reference": math.log(2), "dual": dual, **settings}
+    )
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -48,7 +50,9 @@ class Layers(nn.Module):
         losses = []
         for layer in self.layers:
             inputs = inputs + torch.tanh(layer(inputs))
-            losses.append(nn.functional.cross_entropy(self.head(inputs), labels, reduction=reduction))
+            losses.append(
+                nn.functional.cross_entropy(self.head(inputs), labels, reduction=reduction)
+            )
         return torch.stack(losses)
 
 
@@ -99,11 +103,24 @@ def fitted(
 ) -> tuple[Module, pl.Trainer]:
     """A module after `fit`, with its trainer."""
     module = Module(constraints, per_example)
-    silent = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    silent = {
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+    }
     # `barebones` would do the same, but refuse to log.
-    settings = {"max_epochs": 2, "accelerator": "cpu", "logger": False, "log_every_n_steps": 1, **silent, **trainer}
+    settings = {
+        "max_epochs": 2,
+        "accelerator": "cpu",
+        "logger": False,
+        "log_every_n_steps": 1,
+        **silent,
+        **trainer,
+    }
     settings["use_distributed_sampler"] = False
-    made = pl.Trainer(callbacks=[constraints, *settings.pop("callbacks", [])], default_root_dir=folder, **settings)
+    made = pl.Trainer(
+        callbacks=[constraints, *settings.pop("callbacks", [])], default_root_dir=folder, **settings
+    )
     validation = loader(4) if validate else None
     made.fit(module, training or loader(batch_size), validation, ckpt_path=ckpt_path)
     return module, made
@@ -118,7 +135,8 @@ def by_hand(
     clip: float = math.inf,
     bf16: bool = False,
 ) -> tuple[Layers, list[Tensor]]:
-    """The weights after the training that `fitted` does, as a plain loop over whole batches, and f of every update."""
+    """The weights after the training that `fitted` does, as a plain loop over whole batches, and f
+    of every update."""
     model, chosen, seen = Layers(), make_objective(objective, descent), []
     optimizer = primal(model)
     descent.add_slack_to(optimizer)

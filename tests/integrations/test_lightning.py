@@ -18,7 +18,16 @@ from cudt.method import feasibility
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.measurement import Measurement
 from cudt.utils.errors import UserError
-from tests.integrations.modules import N_LAYERS, SLACK, Module, by_hand, data, fitted, loader, problem
+from tests.integrations.modules import (
+    N_LAYERS,
+    SLACK,
+    Module,
+    by_hand,
+    data,
+    fitted,
+    loader,
+    problem,
+)
 from tests.processes import together
 
 RESILIENCE: list[dict[str, Any]] = [{}, SLACK, {"resilience": "decay", "beta": 0.5}]
@@ -34,7 +43,9 @@ def same(found: LayerwiseDescent, expected: LayerwiseDescent, tolerance: float =
     """Whether λ and u are the same, and not trivially."""
     assert expected.multiplier_values.max() > 0.01
     pairs = [(one.multiplier_values, one.slack) for one in (found, expected)]
-    return all(torch.allclose(mine, its, rtol=0, atol=tolerance) for mine, its in zip(*pairs, strict=True))
+    return all(
+        torch.allclose(mine, its, rtol=0, atol=tolerance) for mine, its in zip(*pairs, strict=True)
+    )
 
 
 # ---------------------------------------------------------------- the same steps as a plain loop
@@ -44,16 +55,22 @@ def same(found: LayerwiseDescent, expected: LayerwiseDescent, tolerance: float =
 @pytest.mark.parametrize("resilience", RESILIENCE, ids=KINDS)
 def test_accumulated_batches_give_the_step_of_one_batch(tmp_path, resilience, accumulated):
     callback, expected = LayerwiseDescentCallback(problem(**resilience)), problem(**resilience)
-    module, trainer = fitted(callback, tmp_path, batch_size=8 // accumulated, accumulate_grad_batches=accumulated)
+    module, trainer = fitted(
+        callback, tmp_path, batch_size=8 // accumulated, accumulate_grad_batches=accumulated
+    )
     assert trainer.global_step == 6
     assert close(module.model, by_hand(expected)[0])
     assert same(callback.descent, expected)
 
 
-@pytest.mark.parametrize("settings", [{"form": "log"}, {"form": "log", **SLACK}, {"form": "ladder"}])
+@pytest.mark.parametrize(
+    "settings", [{"form": "log"}, {"form": "log", **SLACK}, {"form": "ladder"}]
+)
 @pytest.mark.parametrize("gradient", ["full", "proxy"])
 def test_every_form_and_gradient_gives_the_step_of_a_plain_loop(tmp_path, settings, gradient):
-    callback, expected = (LayerwiseDescentCallback(problem(gradient=gradient, **settings)) for _ in range(2))
+    callback, expected = (
+        LayerwiseDescentCallback(problem(gradient=gradient, **settings)) for _ in range(2)
+    )
     module, _ = fitted(callback, tmp_path)
     assert close(module.model, by_hand(expected.descent)[0])
     assert same(callback.descent, expected.descent)
@@ -65,15 +82,24 @@ def test_every_objective_gives_the_step_of_a_plain_loop(tmp_path, objective):
     module, _ = fitted(callback, tmp_path, batch_size=4, accumulate_grad_batches=2)
     expected = problem(**SLACK)
     assert close(module.model, by_hand(expected, objective)[0])
-    assert torch.allclose(callback.descent.multiplier_values, expected.multiplier_values, rtol=0, atol=1e-6)
+    assert torch.allclose(
+        callback.descent.multiplier_values, expected.multiplier_values, rtol=0, atol=1e-6
+    )
     assert (callback.descent.multiplier_values.max() > 0) == (objective == "constrained")
 
 
 def test_warm_up_trains_without_constraints(tmp_path):
-    callback, expected = LayerwiseDescentCallback(problem(**SLACK), warmup_epochs=1), problem(**SLACK)
+    callback, expected = (
+        LayerwiseDescentCallback(problem(**SLACK), warmup_epochs=1),
+        problem(**SLACK),
+    )
     warmed, _ = fitted(callback, tmp_path, max_epochs=1)
     assert close(warmed.model, by_hand(problem(), "erm", 1)[0])
-    assert callback.descent.multiplier_values.tolist() == callback.descent.slack.tolist() == [0.0] * N_LAYERS
+    assert (
+        callback.descent.multiplier_values.tolist()
+        == callback.descent.slack.tolist()
+        == [0.0] * N_LAYERS
+    )
     callback = LayerwiseDescentCallback(problem(**SLACK), warmup_epochs=1)
     module, _ = fitted(callback, tmp_path)
     assert close(module.model, by_hand(expected, warmup_epochs=1)[0])
@@ -143,15 +169,27 @@ def test_the_loss_is_the_lagrangian_and_recorded_in_training_only(tmp_path):
 @pytest.mark.parametrize("settings", [SLACK, {"form": "log", **SLACK}], ids=["linear", "log"])
 def test_two_processes_give_the_steps_and_the_verdict_of_one(tmp_path, settings):
     accumulated = 1 if "form" in settings else 2
-    shared = {"batch_size": 4 // accumulated, "accumulate_grad_batches": accumulated, "devices": 2, "strategy": "ddp"}
+    shared = {
+        "batch_size": 4 // accumulated,
+        "accumulate_grad_batches": accumulated,
+        "devices": 2,
+        "strategy": "ddp",
+    }
 
     def work(**options: Any) -> tuple[list[Any], ...]:
         torch.set_num_threads(1)
         callback = LayerwiseDescentCallback(problem(**settings))
         its, _ = fitted(callback, tmp_path, validate=True, **options)
         weights = nn.utils.parameters_to_vector(its.model.parameters())
-        judged = [value for one in callback.verdicts or [] for value in (one.loss, one.standard_error)]
-        return weights.tolist(), callback.descent.multiplier_values.tolist(), callback.descent.slack.tolist(), judged
+        judged = [
+            value for one in callback.verdicts or [] for value in (one.loss, one.standard_error)
+        ]
+        return (
+            weights.tolist(),
+            callback.descent.multiplier_values.tolist(),
+            callback.descent.slack.tolist(),
+            judged,
+        )
 
     # In a process of its own, too: after a backward pass, this one could not be forked any more.
     (alone,) = together(1, work)
@@ -166,7 +204,8 @@ def test_two_processes_give_the_steps_and_the_verdict_of_one(tmp_path, settings)
 
 
 def equal_batches() -> DataLoader[Any]:
-    """Epochs of three equal batches: after a resume within an epoch, Lightning starts with the first batch."""
+    """Epochs of three equal batches: after a resume within an epoch, Lightning starts with the
+    first batch."""
     return DataLoader(TensorDataset(*data()), 8, sampler=[*range(8)] * 3)
 
 
@@ -180,10 +219,14 @@ def test_resuming_from_a_checkpoint_gives_the_same_training(tmp_path, resilience
     settings = {**resilience, "alpha": 0.6, "dual": Dual(optimizer="adam", learning_rate=0.1)}
     options: dict[str, Any] = {every: 1}
     files = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, **options)
-    found, expected = (LayerwiseDescentCallback(problem(**settings), warmup_epochs=1) for _ in range(2))
+    found, expected = (
+        LayerwiseDescentCallback(problem(**settings), warmup_epochs=1) for _ in range(2)
+    )
     options = {"max_epochs": 3, "training": equal_batches()}
     whole, _ = fitted(expected, tmp_path, callbacks=[files], enable_checkpointing=True, **options)
-    resumed, trainer = fitted(found, tmp_path, ckpt_path=tmp_path / f"step={update}.ckpt", **options)
+    resumed, trainer = fitted(
+        found, tmp_path, ckpt_path=tmp_path / f"step={update}.ckpt", **options
+    )
     assert trainer.global_step == 9
     assert close(resumed.model, whole.model, 0)
     assert same(found.descent, expected.descent, 0)
@@ -193,7 +236,9 @@ def test_checkpoints_are_read_without_unpickling_code(tmp_path):
     callback = LayerwiseDescentCallback(problem(**SLACK))
     _, trainer = fitted(callback, tmp_path)
     trainer.save_checkpoint(tmp_path / "last.ckpt")
-    stored = torch.load(tmp_path / "last.ckpt", weights_only=True)["callbacks"]["LayerwiseDescentCallback"]
+    stored = torch.load(tmp_path / "last.ckpt", weights_only=True)["callbacks"][
+        "LayerwiseDescentCallback"
+    ]
     again = problem(**SLACK)
     again.load_state_dict(stored["descent"])
     assert same(again, callback.descent, 0)
@@ -220,14 +265,18 @@ def test_a_csv_logger_has_losses_violations_multipliers_slacks_and_weights(tmp_p
     }
     row = table.iloc[-1]
     for name in ("violation", "multiplier", "weight"):
-        assert [row[f"{name}/layer_{layer:02}"] for layer in (1, 2, 3)] == pytest.approx(last[name].tolist(), abs=1e-6)
+        assert [row[f"{name}/layer_{layer:02}"] for layer in (1, 2, 3)] == pytest.approx(
+            last[name].tolist(), abs=1e-6
+        )
     assert row["slack/layer_01"] > 0
 
 
 # ---------------------------------------------------------------- the verdict
 
 
-def judged_by_hand(descent: LayerwiseDescent, losses: torch.Tensor, weights: torch.Tensor) -> list[Any]:
+def judged_by_hand(
+    descent: LayerwiseDescent, losses: torch.Tensor, weights: torch.Tensor
+) -> list[Any]:
     measured = Measurement(losses, losses, weights, [])
     slack = descent.slack_in_loss_units(measured.layer_losses)
     return feasibility.judge(measured, descent.reference, descent.rates, slack, descent.form)
@@ -277,7 +326,8 @@ def test_without_measurements_there_is_no_verdict(tmp_path):
 def test_accumulation_in_the_log_form_is_refused(tmp_path):
     callback = LayerwiseDescentCallback(problem(form="log"))
     with pytest.raises(
-        UserError, match=r"^accumulate_grad_batches: the log form needs .* set it to 1, or use form='lin"
+        UserError,
+        match=r"^accumulate_grad_batches: the log form needs .* set it to 1, or use form='lin",
     ):
         fitted(callback, tmp_path, accumulate_grad_batches=2)
 
@@ -311,13 +361,15 @@ def test_constraints_inside_the_module_are_refused(tmp_path):
     import lightning.pytorch as pl
 
     with pytest.raises(UserError, match="Module has the LayerwiseDescent as a submodule"):
-        pl.Trainer(callbacks=[callback], accelerator="cpu", logger=False, default_root_dir=tmp_path).fit(
-            module, loader(8)
-        )
+        pl.Trainer(
+            callbacks=[callback], accelerator="cpu", logger=False, default_root_dir=tmp_path
+        ).fit(module, loader(8))
 
 
 def test_without_lightning_the_error_says_what_to_install():
     code = "import sys; sys.modules['lightning'] = None; import cudt.integrations.lightning"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    expected = "ImportError: cudt.integrations.lightning needs Lightning; pip install 'cudt[lightning]'"
+    expected = (
+        "ImportError: cudt.integrations.lightning needs Lightning; pip install 'cudt[lightning]'"
+    )
     assert done.stderr.splitlines()[-1] == expected

@@ -14,7 +14,9 @@ import pytest
 import transformers.models.bert.modeling_bert  # noqa: F401
 
 PROGRAMS = Path(__file__).parent.parent.parent / "examples" / "integrations"
-EPOCH = re.compile(r"epoch (\d+): layer losses tensor\(\[(.*?)\]\), multipliers tensor\(\[(.*?)\]\)")
+EPOCH = re.compile(
+    r"epoch (\d+): layer losses tensor\(\[(.*?)\]\), multipliers tensor\(\[(.*?)\]\)"
+)
 
 
 def run(name: str) -> dict[str, Any]:
@@ -26,7 +28,10 @@ def test_the_pytorch_program_prints_losses_and_multipliers_of_all_layers(capsys)
     after = run("pytorch_loop.py")
     printed = EPOCH.findall(capsys.readouterr().out)
     assert [int(epoch) for epoch, _, _ in printed] == [*range(1, 11)]
-    assert all(len(losses.split(",")) == len(multipliers.split(",")) == 4 for _, losses, multipliers in printed)
+    assert all(
+        len(losses.split(",")) == len(multipliers.split(",")) == 4
+        for _, losses, multipliers in printed
+    )
     highest = max(float(value) for _, _, multipliers in printed for value in multipliers.split(","))
     assert highest > 0.1
     last = [float(value) for value in printed[-1][1].split(",")]
@@ -65,7 +70,9 @@ def test_the_lightning_program_prints_a_verdict(caplog, capsys, tmp_path, monkey
     verdicts = after["constraints"].verdicts
     printed = capsys.readouterr().out
     assert len(verdicts) == 4
-    assert all(re.search(rf"{one.layer} .* {one.loss:.4g} .* {one.verdict} ", printed) for one in verdicts)
+    assert all(
+        re.search(rf"{one.layer} .* {one.loss:.4g} .* {one.verdict} ", printed) for one in verdicts
+    )
     assert re.search(r"multipliers tensor\(\[.*, .*, .*, .*\]\)", printed)
     assert "standard errors over 16 batches" in caplog.text
     assert list(tmp_path.iterdir()) == []
@@ -76,6 +83,8 @@ def test_the_trainer_program_prints_a_verdict(capsys):
     printed = capsys.readouterr().out
     verdicts = after["trainer"].verdicts
     assert len(verdicts) == 4
-    assert all(re.search(rf"{one.layer} .* {one.loss:.4g} .* {one.verdict} ", printed) for one in verdicts)
+    assert all(
+        re.search(rf"{one.layer} .* {one.loss:.4g} .* {one.verdict} ", printed) for one in verdicts
+    )
     # It learned something, and so did the layers on the way.
     assert verdicts[-1].loss < 0.6 < verdicts[0].loss

@@ -45,7 +45,9 @@ def test_the_layers_of_a_family_are_read_by_its_own_head(head, family, tmp_path)
     expected = layer_losses(before, batch)
     assert by_layer(trainer, "loss").shape == (4, 3)
     assert torch.allclose(by_layer(trainer, "loss")[0], expected, atol=1e-5)
-    assert not torch.equal(weights_of(trainer), torch.cat([one.detach().flatten() for one in before.parameters()]))
+    assert not torch.equal(
+        weights_of(trainer), torch.cat([one.detach().flatten() for one in before.parameters()])
+    )
 
 
 @pytest.mark.parametrize(("head", "family"), FAMILIES)
@@ -63,8 +65,12 @@ def test_sigma_is_the_deviation_of_the_embeddings_of_all_tokens_but_padding(tmp_
     trainer = trainer_of(tmp_path, noise=Noise(gamma_train=0.5), args={"max_steps": 1})
     table = trainer.model.get_input_embeddings().weight.detach().clone()
     trainer.train()
-    looked_up = torch.cat([table[row["input_ids"]] for row in (trainer.train_dataset[i] for i in range(32))])
-    assert trainer.noise.sigma_x == pytest.approx(looked_up.double().std(correction=0).item(), rel=1e-6)
+    looked_up = torch.cat(
+        [table[row["input_ids"]] for row in (trainer.train_dataset[i] for i in range(32))]
+    )
+    assert trainer.noise.sigma_x == pytest.approx(
+        looked_up.double().std(correction=0).item(), rel=1e-6
+    )
 
 
 def test_erm_is_trainers_own_training(tmp_path):
@@ -78,34 +84,52 @@ def test_erm_is_trainers_own_training(tmp_path):
     for trainer in (ours, theirs):
         trainer.train()
     assert torch.equal(weights_of(ours), weights_of(theirs))
-    losses = [[row["loss"] for row in one.state.log_history if "loss" in row] for one in (ours, theirs)]
+    losses = [
+        [row["loss"] for row in one.state.log_history if "loss" in row] for one in (ours, theirs)
+    ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 @pytest.mark.parametrize("form", ["linear", "log", "ladder"])
 def test_an_update_is_one_of_the_plain_loop(form, tmp_path):
-    settings = SETTINGS.model_copy(update={"form": form, "reference": 1.2, "dual": Dual(learning_rate=0.05)})
+    settings = SETTINGS.model_copy(
+        update={"form": form, "reference": 1.2, "dual": Dual(learning_rate=0.05)}
+    )
     trainer = trainer_of(
-        tmp_path, descent=settings, args={"train_sampling_strategy": "sequential", "max_grad_norm": 0.0, "optim": "sgd"}
+        tmp_path,
+        descent=settings,
+        args={"train_sampling_strategy": "sequential", "max_grad_norm": 0.0, "optim": "sgd"},
     )
     model = copy.deepcopy(trainer.model)
     trainer.train()
-    descent = LayerwiseDescent(3, 0.1, 1.2, form=form, resilience="decay", beta=5.0, dual=Dual(learning_rate=0.05))
+    descent = LayerwiseDescent(
+        3, 0.1, 1.2, form=form, resilience="decay", beta=5.0, dual=Dual(learning_rate=0.05)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     for step in range(4):
-        f = layer_losses(model, collate([trainer.train_dataset[8 * step + index] for index in range(8)]))
+        f = layer_losses(
+            model, collate([trainer.train_dataset[8 * step + index] for index in range(8)])
+        )
         assert torch.allclose(by_layer(trainer, "loss")[step], f, atol=1e-5)
         optimizer.zero_grad()
         descent.lagrangian(f).backward()
         descent.dual_step(f)
         optimizer.step()
-        assert torch.allclose(by_layer(trainer, "multiplier")[step], descent.multiplier_values, atol=1e-5)
+        assert torch.allclose(
+            by_layer(trainer, "multiplier")[step], descent.multiplier_values, atol=1e-5
+        )
     assert descent.multiplier_values.max() > 0
-    assert torch.allclose(weights_of(trainer), torch.cat([w.detach().flatten() for w in model.parameters()]), atol=1e-6)
+    assert torch.allclose(
+        weights_of(trainer),
+        torch.cat([w.detach().flatten() for w in model.parameters()]),
+        atol=1e-6,
+    )
 
 
 @pytest.mark.parametrize("form", ["linear", "log"])
-@pytest.mark.parametrize(("head", "family"), [("sequence", "bert"), ("token", "bert"), ("causal", "llama")])
+@pytest.mark.parametrize(
+    ("head", "family"), [("sequence", "bert"), ("token", "bert"), ("causal", "llama")]
+)
 @pytest.mark.parametrize("hidden", [[], [2, 3]], ids=["labels", "none in a micro-batch"])
 def test_accumulation_is_the_step_of_one_batch(head, family, form, hidden, tmp_path):
     """Also where the micro-batches have different numbers of labels, or none."""
@@ -119,12 +143,18 @@ def test_accumulation_is_the_step_of_one_batch(head, family, form, hidden, tmp_p
             descent=SETTINGS.model_copy(update={"form": form}),
             noise=Noise(gamma_train=0.3),
             args={
-                **{"per_device_train_batch_size": size, "gradient_accumulation_steps": steps, "optim": "sgd"},
+                **{
+                    "per_device_train_batch_size": size,
+                    "gradient_accumulation_steps": steps,
+                    "optim": "sgd",
+                },
                 "train_sampling_strategy": "sequential",
             },
         )
         trainer.train()
-        results.append((by_layer(trainer, "loss"), by_layer(trainer, "multiplier"), weights_of(trainer)))
+        results.append(
+            (by_layer(trainer, "loss"), by_layer(trainer, "multiplier"), weights_of(trainer))
+        )
     for one, other in zip(*results, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
     assert results[0][1].max() > 0
@@ -132,7 +162,9 @@ def test_accumulation_is_the_step_of_one_batch(head, family, form, hidden, tmp_p
 
 @pytest.mark.parametrize("family", ["llama", "gemma", "qwen2", "gpt2"])
 def test_losses_in_chunks_are_those_of_all_logits(family, tmp_path):
-    chunked, whole = (trainer_of(tmp_path, "causal", family, args={"optim": "sgd"}) for _ in range(2))
+    chunked, whole = (
+        trainer_of(tmp_path, "causal", family, args={"optim": "sgd"}) for _ in range(2)
+    )
     # Trainer hands such losses all logits.
     whole.compute_loss_func = lambda outputs, labels, num_items_in_batch: whole.model.loss_function(
         outputs.logits, labels, vocab_size=outputs.logits.shape[-1]
@@ -150,7 +182,9 @@ def test_losses_in_chunks_are_those_of_all_logits(family, tmp_path):
 def test_a_head_that_caps_its_logits_is_read_whole(tmp_path):
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(REFUSED["gemma2"])
-    trainer = DescentTrainer(model, arguments(tmp_path), collate, train_dataset=examples("causal"), descent=SETTINGS)
+    trainer = DescentTrainer(
+        model, arguments(tmp_path), collate, train_dataset=examples("causal"), descent=SETTINGS
+    )
     trainer.train()
     assert trainer.problem is not None
     assert not trainer.problem.reader.reads_in_chunks
@@ -176,7 +210,9 @@ def test_a_resumed_training_is_the_uninterrupted_one(resilience, at, tmp_path):
     assert torch.equal(weights_of(whole), weights_of(resumed))
     for one in (whole, resumed):
         assert one.problem is not None
-    assert torch.equal(whole.problem.descent.multiplier_values, resumed.problem.descent.multiplier_values)
+    assert torch.equal(
+        whole.problem.descent.multiplier_values, resumed.problem.descent.multiplier_values
+    )
     assert torch.equal(whole.problem.descent.slack, resumed.problem.descent.slack)
     assert whole.problem.descent.multiplier_values.max() > 0
 
@@ -184,7 +220,11 @@ def test_a_resumed_training_is_the_uninterrupted_one(resilience, at, tmp_path):
 def test_the_log_form_resumes_exactly_with_dropout_and_accumulation(tmp_path):
     def trainer(name: str):
         steps = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
-        batches = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "optim": "sgd"}
+        batches = {
+            "per_device_train_batch_size": 4,
+            "gradient_accumulation_steps": 2,
+            "optim": "sgd",
+        }
         settings = SETTINGS.model_copy(update={"form": "log"})
         return trainer_of(tmp_path / name, model={}, descent=settings, args={**steps, **batches})
 
@@ -225,7 +265,9 @@ def test_sigma_is_that_of_the_model_of_each_training(tmp_path):
 
 
 def test_slack_is_trained_with_the_weights_and_never_negative(tmp_path):
-    trainer = trainer_of(tmp_path, descent=Descent(alpha=0.3, resilience="slack", beta=0.1), args={"max_steps": 3})
+    trainer = trainer_of(
+        tmp_path, descent=Descent(alpha=0.3, resilience="slack", beta=0.1), args={"max_steps": 3}
+    )
     trainer.train()
     slack = by_layer(trainer, "slack")
     assert slack.max() > 0
@@ -240,7 +282,10 @@ def test_warm_up_epochs_have_no_constraints(tmp_path):
         one.train()
     logged = [row for row in trainer.state.log_history if "loss" in row]
     assert ["multiplier/layer_01" in row for row in logged] == [False] * 4 + [True] * 2
-    losses = [[row["loss"] for row in one.state.log_history if "loss" in row][:4] for one in (trainer, erm)]
+    losses = [
+        [row["loss"] for row in one.state.log_history if "loss" in row][:4]
+        for one in (trainer, erm)
+    ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
@@ -256,16 +301,22 @@ def test_the_verdict_is_that_of_single_examples(tmp_path):
     expected = feasibility.judge(measured, descent.reference, descent.rates, descent.slack.double())
     assert [one.verdict for one in trainer.verdicts] == [one.verdict for one in expected]
     for name in ("loss", "violation", "standard_error"):
-        found, wanted = ([getattr(one, name) for one in verdicts] for verdicts in (trainer.verdicts, expected))
+        found, wanted = (
+            [getattr(one, name) for one in verdicts] for verdicts in (trainer.verdicts, expected)
+        )
         assert found == pytest.approx(wanted, abs=1e-5)
-    assert trainer.state.log_history[-1]["eval_loss/layer_02"] == pytest.approx(losses.mean(1)[1].item(), abs=1e-5)
+    assert trainer.state.log_history[-1]["eval_loss/layer_02"] == pytest.approx(
+        losses.mean(1)[1].item(), abs=1e-5
+    )
 
 
 def test_the_verdict_about_tokens_counts_every_label_once(tmp_path):
     trainer = trainer_of(tmp_path, "causal", "llama", eval_dataset=examples("causal", 20, seed=1))
     trainer.train()
     with torch.no_grad():
-        expected = layer_losses(trainer.model, collate([trainer.eval_dataset[index] for index in range(20)]))
+        expected = layer_losses(
+            trainer.model, collate([trainer.eval_dataset[index] for index in range(20)])
+        )
     assert [one.loss for one in trainer.verdicts] == pytest.approx(expected.tolist(), abs=1e-5)
 
 
@@ -278,13 +329,19 @@ def test_what_has_no_reference_is_refused_in_one_line(labels, tmp_path):
             del row["labels"]
     with pytest.raises(UserError, match=r"descent\.reference") as raised:
         trainer_of(
-            tmp_path, train_dataset=Rows(rows), data_collator=_without_labels if labels == "none" else collate
+            tmp_path,
+            train_dataset=Rows(rows),
+            data_collator=_without_labels if labels == "none" else collate,
         ).train()
     assert "\n" not in str(raised.value)
 
 
 def _without_labels(rows):
-    return {name: value for name, value in collate([{**row, "labels": 0} for row in rows]).items() if name != "labels"}
+    return {
+        name: value
+        for name, value in collate([{**row, "labels": 0} for row in rows]).items()
+        if name != "labels"
+    }
 
 
 def test_a_checkpoint_of_plain_trainer_is_refused_in_one_line(tmp_path):
@@ -310,5 +367,7 @@ def _hidden(head, hidden):
     """Examples of which some have no label that counts."""
     rows = [dict(examples(head)[index]) for index in range(32)]
     for index in hidden:
-        rows[index]["labels"] = -100 if head == "sequence" else torch.full_like(rows[index]["labels"], -100)
+        rows[index]["labels"] = (
+            -100 if head == "sequence" else torch.full_like(rows[index]["labels"], -100)
+        )
     return Rows(rows)

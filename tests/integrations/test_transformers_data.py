@@ -36,7 +36,12 @@ def test_a_stream_of_validation_data_is_judged(tmp_path):
 
 def test_a_stream_of_training_data_ends_and_begins_again(tmp_path):
     settings = SETTINGS.model_copy(update={"reference": 1.1})
-    trainer = trainer_of(tmp_path, train_dataset=Stream(examples("sequence")), descent=settings, args={"max_steps": 6})
+    trainer = trainer_of(
+        tmp_path,
+        train_dataset=Stream(examples("sequence")),
+        descent=settings,
+        args={"max_steps": 6},
+    )
     trainer.train()
     assert by_layer(trainer, "loss").shape == (6, 3)
 
@@ -96,7 +101,8 @@ def test_a_training_that_stops_early_is_judged_with_its_slack(tmp_path):
     trainer.train()
     assert trainer.state.global_step == 8
     assert trainer.problem is not None
-    # The "best" epoch, of the larger loss, is the first one: the weights, λ and u are those at its end.
+    # The "best" epoch, of the larger loss, is the first one: the weights, λ and u are those at its
+    # end.
     assert trainer.state.best_global_step == 4
     assert torch.equal(trainer.problem.descent.slack, by_layer(trainer, "slack")[3])
     assert [one.slack for one in trainer.verdicts] == by_layer(trainer, "slack")[3].tolist()
@@ -107,5 +113,7 @@ def test_a_scheduler_that_does_not_know_the_slack_is_refused_in_one_line(tmp_pat
     optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
     with pytest.raises(UserError, match="cannot schedule it") as raised:
-        trainer_of(tmp_path, own=trainer.model, descent=SLACK, optimizers=(optimizer, schedule)).train()
+        trainer_of(
+            tmp_path, own=trainer.model, descent=SLACK, optimizers=(optimizer, schedule)
+        ).train()
     assert "\n" not in str(raised.value)

@@ -1,4 +1,5 @@
-"""DescentTrainer against `cudt train`: the same model, data and order give the same layer losses and multipliers."""
+"""DescentTrainer against `cudt train`: the same model, data and order give the same layer losses
+and multipliers."""
 
 from __future__ import annotations
 
@@ -46,7 +47,10 @@ class FirstToken(BertPreTrainedModel):
 def encoder(folder: Path) -> NamedRecipe:
     texts.write_reviews(folder)
     pretrained = tiny_pretrained(
-        folder / "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3
+        folder / "bert",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.3,
     )
     path = texts.write_recipe(folder, pretrained, readout="first")
     changes = ["training.group_by_length=false", "training.epochs=9", "training.learning_rate=1e-3"]
@@ -78,9 +82,12 @@ def rows_in_order(recipe: NamedRecipe, task: Any) -> list[dict[str, Any]]:
                 batch = task.collate([found[index]])
                 tokens, labels = batch["input_ids"][0], batch["labels"][0]
                 if labels.ndim:
-                    # cudt's label of a position is the next token, transformers' is the token itself.
+                    # cudt's label of a position is the next token, transformers' is the token
+                    # itself.
                     labels = torch.cat([torch.tensor([-100]), labels[:-1]])
-                rows.append({"input_ids": tokens, "labels": labels if labels.ndim else labels.item()})
+                rows.append(
+                    {"input_ids": tokens, "labels": labels if labels.ndim else labels.item()}
+                )
     return rows
 
 
@@ -94,7 +101,9 @@ def test_layer_losses_and_multipliers_are_those_of_cudt_train(make, tmp_path):
 
     layerwise = assemble_model(recipe, tmp_path, torch.device("cpu"))
     model: Any = layerwise.model
-    model = FirstToken(model.encoder.config, model.encoder, model.head) if make is encoder else model.lm
+    model = (
+        FirstToken(model.encoder.config, model.encoder, model.head) if make is encoder else model.lm
+    )
     settings = recipe.settings
     trainer = DescentTrainer(
         model,
@@ -112,7 +121,9 @@ def test_layer_losses_and_multipliers_are_those_of_cudt_train(make, tmp_path):
     )
     trainer.train()
     for name in ("loss", "multiplier", "violation", "weight"):
-        expected = trained[trained["name"] == name].pivot(index="step", columns="layer", values="value")
+        expected = trained[trained["name"] == name].pivot(
+            index="step", columns="layer", values="value"
+        )
         difference = by_layer(trainer, name).numpy() - expected.to_numpy()[:UPDATES]
         assert len(difference) == UPDATES
         assert np.abs(difference).max() < 1e-5, (name, np.abs(difference).max())

@@ -1,4 +1,5 @@
-"""DescentTrainer with what people use Trainer with: peft, checkpointing of gradients, bf16, several processes."""
+"""DescentTrainer with what people use Trainer with: peft, checkpointing of gradients, bf16, several
+processes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from transformers import TrainingArguments
 
 from cudt.config.schema import Noise
 from cudt.utils.errors import UserError
-from tests.integrations.trainers import NO_DROPOUT, SETTINGS, by_layer, examples, trainer_of, weights_of
+from tests.integrations.trainers import (
+    NO_DROPOUT,
+    SETTINGS,
+    by_layer,
+    examples,
+    trainer_of,
+    weights_of,
+)
 from tests.models.test_own_head import model_of
 from tests.processes import together
 
@@ -21,13 +29,21 @@ def adapted(head: str, family: str) -> Any:
     # ViT has no type of its own in peft: its classifier is trained as it is.
     saved = None if kind else ["classifier"]
     targets = ["query", "value"] if family == "bert" else "all-linear"
-    config = LoraConfig(task_type=kind, r=2, lora_alpha=4, target_modules=targets, modules_to_save=saved)
+    config = LoraConfig(
+        task_type=kind, r=2, lora_alpha=4, target_modules=targets, modules_to_save=saved
+    )
     return get_peft_model(model_of(head, family, **NO_DROPOUT.get(family, {})), config)
 
 
 @pytest.mark.parametrize(
     ("head", "family"),
-    [("sequence", "bert"), ("token", "bert"), ("causal", "llama"), ("causal", "gpt2"), ("image", "vit")],
+    [
+        ("sequence", "bert"),
+        ("token", "bert"),
+        ("causal", "llama"),
+        ("causal", "gpt2"),
+        ("image", "vit"),
+    ],
 )
 def test_adapters_are_trained_and_the_weights_below_are_not(head, family, tmp_path):
     model = adapted(head, family)
@@ -38,7 +54,9 @@ def test_adapters_are_trained_and_the_weights_below_are_not(head, family, tmp_pa
     after = dict(model.named_parameters())
     assert frozen
     assert all(torch.equal(after[name], one) for name, one in frozen.items())
-    assert sum(not torch.equal(after[name], one) for name, one in trained.items()) > len(trained) // 2
+    assert (
+        sum(not torch.equal(after[name], one) for name, one in trained.items()) > len(trained) // 2
+    )
     assert by_layer(trainer, "loss").shape == (4, 3)
 
 
@@ -48,8 +66,15 @@ def test_checkpointing_of_gradients_changes_nothing(head, family, peft, tmp_path
     losses = []
     for checkpointing in (False, True):
         torch.manual_seed(0)
-        model = adapted(head, family) if peft else model_of(head, family, **NO_DROPOUT.get(family, {}))
-        trainer = trainer_of(tmp_path, head, own=model, args={"gradient_checkpointing": checkpointing, "optim": "sgd"})
+        model = (
+            adapted(head, family) if peft else model_of(head, family, **NO_DROPOUT.get(family, {}))
+        )
+        trainer = trainer_of(
+            tmp_path,
+            head,
+            own=model,
+            args={"gradient_checkpointing": checkpointing, "optim": "sgd"},
+        )
         trainer.train()
         losses.append((by_layer(trainer, "loss"), weights_of(trainer)))
     assert torch.allclose(losses[0][0], losses[1][0], atol=1e-5)
@@ -57,7 +82,10 @@ def test_checkpointing_of_gradients_changes_nothing(head, family, peft, tmp_path
 
 
 def test_reentrant_checkpointing_is_refused_in_one_line(tmp_path):
-    args = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}}
+    args = {
+        "gradient_checkpointing": True,
+        "gradient_checkpointing_kwargs": {"use_reentrant": True},
+    }
     with pytest.raises(ValueError, match="use_reentrant") as raised:
         trainer_of(tmp_path, args=args).train()
     assert "\n" not in str(raised.value)
@@ -86,14 +114,24 @@ def test_two_processes_are_one(head, family, form, tmp_path):
             family,
             descent=SETTINGS.model_copy(update={"form": form}),
             noise=Noise(gamma_train=0.3),
-            args={"per_device_train_batch_size": size, "train_sampling_strategy": "sequential", "optim": "sgd"},
+            args={
+                "per_device_train_batch_size": size,
+                "train_sampling_strategy": "sequential",
+                "optim": "sgd",
+            },
             eval_dataset=examples(head, 6, seed=1),
         )
         trainer.train()
         assert trainer.problem is not None
         verdicts = [one.verdict for one in trainer.verdicts]
         logged = by_layer(trainer, "loss")
-        return trainer.args.world_size, logged, weights_of(trainer), trainer.problem.descent.multiplier_values, verdicts
+        return (
+            trainer.args.world_size,
+            logged,
+            weights_of(trainer),
+            trainer.problem.descent.multiplier_values,
+            verdicts,
+        )
 
     # In a process of its own, too: after a backward pass, this one could not be forked any more.
     ((size, *whole),) = together(1, lambda: train(8))

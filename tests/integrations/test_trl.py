@@ -23,7 +23,10 @@ from cudt.integrations.trl import DescentSFTTrainer, Noise
 from cudt.models.own_head import layer_losses
 from cudt.utils.errors import UserError
 
-TEXTS = [{"prompt": f"Say {word}.", "completion": f" {word} {word}"} for word in ("red", "blue", "green", "white")] * 4
+TEXTS = [
+    {"prompt": f"Say {word}.", "completion": f" {word} {word}"}
+    for word in ("red", "blue", "green", "white")
+] * 4
 
 
 def trainer_of(kind, tmp_path, **options):
@@ -53,12 +56,19 @@ def trainer_of(kind, tmp_path, **options):
 
 
 def test_layers_are_read_and_multipliers_move(tmp_path):
-    trainer = trainer_of(DescentSFTTrainer, tmp_path, descent=SETTINGS, args={"train_sampling_strategy": "sequential"})
+    trainer = trainer_of(
+        DescentSFTTrainer,
+        tmp_path,
+        descent=SETTINGS,
+        args={"train_sampling_strategy": "sequential"},
+    )
     # Not a copy of the trainer's: TRL replaces its forward pass.
     before = AutoModelForCausalLM.from_pretrained(tmp_path / "llama")
     trainer.train()
     batch = trainer.data_collator([trainer.train_dataset[index] for index in range(4)])
-    expected = layer_losses(before, {name: batch[name] for name in ("input_ids", "attention_mask", "labels")})
+    expected = layer_losses(
+        before, {name: batch[name] for name in ("input_ids", "attention_mask", "labels")}
+    )
     assert torch.allclose(by_layer(trainer, "loss")[0], expected, atol=1e-5)
     assert by_layer(trainer, "multiplier").shape == (3, 3)
     assert by_layer(trainer, "multiplier").max() > 0

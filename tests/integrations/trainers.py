@@ -30,7 +30,8 @@ class Rows(Dataset[Any]):
 
 
 def examples(head: str, count: int = 32, seed: int = 0) -> Rows:
-    """Texts of 4 to 9 tokens, or pictures, with a class, with classes of some tokens, or with their own tokens."""
+    """Texts of 4 to 9 tokens, or pictures, with a class, with classes of some tokens, or with their
+    own tokens."""
     generator = torch.Generator().manual_seed(seed)
     rows: list[dict[str, Any]] = []
     for number in range(count):
@@ -41,7 +42,10 @@ def examples(head: str, count: int = 32, seed: int = 0) -> Rows:
         length = int(torch.randint(4, 10, (), generator=generator))
         tokens = torch.randint(5, 40, (length,), generator=generator)
         shown = torch.where(torch.rand(length, generator=generator) < 0.7, tokens, -100)
-        labels: Any = {"sequence": number % 3, "token": torch.where(shown < 0, shown, tokens % 3)}.get(head, shown)
+        labels: Any = {
+            "sequence": number % 3,
+            "token": torch.where(shown < 0, shown, tokens % 3),
+        }.get(head, shown)
         rows.append({"input_ids": tokens, "labels": labels})
     return Rows(rows)
 
@@ -55,7 +59,9 @@ def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
     for name, fill in (("input_ids", 0), ("labels", -100)):
         values = [row[name] for row in rows]
         if isinstance(values[0], Tensor):
-            batch[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=fill)
+            batch[name] = torch.nn.utils.rnn.pad_sequence(
+                values, batch_first=True, padding_value=fill
+            )
         else:
             batch[name] = torch.tensor(values)
     return batch
@@ -78,7 +84,9 @@ def arguments(folder: Path, **changes: Any) -> TrainingArguments:
     return TrainingArguments(str(folder), **{**plain, **changes})
 
 
-def trainer_of(folder: Path, head: str = "sequence", family: str = "bert", **options: Any) -> DescentTrainer:
+def trainer_of(
+    folder: Path, head: str = "sequence", family: str = "bert", **options: Any
+) -> DescentTrainer:
     """A trainer of a tiny model without dropout, or of your own.
 
     `args` changes its arguments, `model` its configuration.
@@ -98,7 +106,11 @@ def trainer_of(folder: Path, head: str = "sequence", family: str = "bert", **opt
     )
 
 
-_OFF = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.0}
+_OFF = {
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout_prob": 0.0,
+}
 #: What turns dropout off, by family.
 NO_DROPOUT: dict[str, dict[str, float]] = {
     **dict.fromkeys(("bert", "roberta", "mpnet", "albert", "deberta-v2", "vit"), _OFF),

@@ -1,4 +1,5 @@
-"""Bounds and measured constants against curves made by hand, slow literal twins, and the inequalities they promise."""
+"""Bounds and measured constants against curves made by hand, slow literal twins, and the
+inequalities they promise."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def test_zeta_is_the_largest_difference_over_layers():
 
 
 def test_no_violation_grows_by_more_than_the_shift():
-    """The corollary: g_l(γ) ≤ g_l(γ_train) + C·τ; the largest |change| alone would not be enough."""
+    """The corollary: g_l(γ) ≤ g_l(γ_train) + C·τ; the largest |change| alone would not be
+    enough."""
     broken_by_largest_change = 0
     for generator, layers, curve, trained in random_curves():
         rates = generator.uniform(0, 0.9, layers)
@@ -89,7 +91,9 @@ def test_the_bound_of_a_hand_made_case():
 
 
 def test_the_bound_at_a_depth_tends_to_the_limit():
-    assert bounds.depth_bound([0.1] * 500, 0.7, 0.02, 0.03) == pytest.approx(bounds.limit_bound([0.1], 0.02, 0.03))
+    assert bounds.depth_bound([0.1] * 500, 0.7, 0.02, 0.03) == pytest.approx(
+        bounds.limit_bound([0.1], 0.02, 0.03)
+    )
 
 
 def test_the_bound_at_a_depth_has_the_closed_form_of_a_geometric_series():
@@ -99,7 +103,8 @@ def test_the_bound_at_a_depth_has_the_closed_form_of_a_geometric_series():
 
 
 def test_losses_that_meet_the_constraints_stay_below_the_bound_after_any_shift():
-    """A feasible curve, shifted by anything: its last loss, and so its best, is at most the bound at its depth."""
+    """A feasible curve, shifted by anything: its last loss, and so its best, is at most the bound
+    at its depth."""
     for generator, layers, _, _ in random_curves():
         rates = generator.uniform(0, 0.9, layers).tolist()
         curve: list[float] = []
@@ -113,7 +118,9 @@ def test_losses_that_meet_the_constraints_stay_below_the_bound_after_any_shift()
 def test_on_the_ladder_errors_do_not_add_up():
     assert bounds.limit_bound([0.1, 0.2], 0.02, 0.03, "ladder") == pytest.approx(0.05)
     assert bounds.limit_bound([0.1, 0.0], 0.02, 0.03, "ladder") == math.inf
-    assert bounds.depth_bound([0.1, 0.2], 0.7, 0.02, 0.03, "ladder") == pytest.approx(0.9 * 0.8 * 0.7 + 0.05)
+    assert bounds.depth_bound([0.1, 0.2], 0.7, 0.02, 0.03, "ladder") == pytest.approx(
+        0.9 * 0.8 * 0.7 + 0.05
+    )
 
 
 def test_losses_on_the_ladder_stay_below_its_bound_after_any_shift():

@@ -49,14 +49,18 @@ def random_losses() -> torch.Tensor:
 
 def test_linear_and_log_have_the_same_feasible_set():
     for row in random_losses():
-        linear, log = (descent_violations(row, 0.7, [0.2] * 5, form) <= 0 for form in ("linear", "log"))
+        linear, log = (
+            descent_violations(row, 0.7, [0.2] * 5, form) <= 0 for form in ("linear", "log")
+        )
         assert torch.equal(linear, log)
 
 
 def test_what_meets_the_linear_form_up_to_a_layer_meets_the_ladder_there_and_not_the_other_way_round():
     counts = {"both": 0, "ladder only": 0}
     for row in random_losses():
-        linear, ladder = (descent_violations(row, 0.7, [0.2] * 5, form) <= 1e-12 for form in ("linear", "ladder"))
+        linear, ladder = (
+            descent_violations(row, 0.7, [0.2] * 5, form) <= 1e-12 for form in ("linear", "ladder")
+        )
         so_far = linear.long().cumprod(0).bool()
         assert bool((ladder | ~so_far).all())
         counts["both"] += int((ladder & so_far).sum())
@@ -70,7 +74,9 @@ def test_a_loss_of_what_is_allowed_has_no_violation(form):
     for layer in range(3):
         met = f.clone()
         met[layer] = allowed_losses(f, 0.7, rates, form)[layer]
-        assert descent_violations(met, 0.7, rates, form)[layer].item() == pytest.approx(0, abs=1e-12)
+        assert descent_violations(met, 0.7, rates, form)[layer].item() == pytest.approx(
+            0, abs=1e-12
+        )
 
 
 def test_log_form_does_not_depend_on_the_scale_of_the_loss():
@@ -80,7 +86,9 @@ def test_log_form_does_not_depend_on_the_scale_of_the_loss():
 
 
 def test_a_loss_that_underflows_to_zero_keeps_the_log_form_finite():
-    assert torch.isfinite(descent_violations(torch.tensor([0.5, 0.0, 0.0]), 0.7, [0.1] * 3, "log")).all()
+    assert torch.isfinite(
+        descent_violations(torch.tensor([0.5, 0.0, 0.0]), 0.7, [0.1] * 3, "log")
+    ).all()
 
 
 def test_target_rate_ends_at_the_target():
@@ -109,8 +117,12 @@ def test_numpy_arrays_give_the_numbers_of_tensors_to_the_last_bit(form):
     rng = np.random.default_rng(0)
     f, rates = rng.uniform(0.1, 3, (7, 4)), rng.uniform(0, 0.9, 7).tolist()
     assert np.array_equal(
-        allowed_losses(f, 1.3, rates, form), allowed_losses(torch.tensor(f), 1.3, rates, form).numpy()
+        allowed_losses(f, 1.3, rates, form),
+        allowed_losses(torch.tensor(f), 1.3, rates, form).numpy(),
     )
     for gradient in ("full", "proxy"):
-        weights = (effective_weights(one, rates, form, gradient) for one in (f[:, 0], torch.tensor(f[:, 0])))
+        weights = (
+            effective_weights(one, rates, form, gradient)
+            for one in (f[:, 0], torch.tensor(f[:, 0]))
+        )
         assert next(weights).tolist() == next(weights).tolist()

@@ -17,7 +17,9 @@ from tests.method.test_descent_module import trained
 # ---------------------------------------------------------------- the weight of each layer
 
 
-@pytest.mark.parametrize("resilience", [{}, {"resilience": "slack", "beta": 2.0}, {"resilience": "decay", "beta": 2.0}])
+@pytest.mark.parametrize(
+    "resilience", [{}, {"resilience": "slack", "beta": 2.0}, {"resilience": "decay", "beta": 2.0}]
+)
 @pytest.mark.parametrize("gradient", ["full", "proxy"])
 @pytest.mark.parametrize("form", ["linear", "log", "ladder"])
 @pytest.mark.parametrize("n_layers", [1, 2, 5])
@@ -28,12 +30,15 @@ def test_effective_weights_are_the_gradient_of_the_lagrangian(form, gradient, n_
     descent._multiplier.weight.data.copy_(3 * torch.rand(n_layers, generator=generator))
     # The unit is f, or log f in the log form.
     unit = torch.rand(n_layers, generator=generator).requires_grad_()
-    (expected,) = torch.autograd.grad(descent.lagrangian(unit.exp() if form == "log" else unit), unit)
+    (expected,) = torch.autograd.grad(
+        descent.lagrangian(unit.exp() if form == "log" else unit), unit
+    )
     assert descent.effective_weights().tolist() == pytest.approx(expected.tolist(), abs=1e-6)
 
 
 def random_points(count: int) -> Iterator[dict[str, Any]]:
-    """Losses, rates, multipliers and slacks of one to six layers, and the constraints of an update."""
+    """Losses, rates, multipliers and slacks of one to six layers, and the constraints of an
+    update."""
     rng = np.random.default_rng(0)
     resiliences = [{}, {"resilience": "slack", "beta": 2.0}, {"resilience": "decay", "beta": 2.0}]
     for _ in range(count):
@@ -71,7 +76,9 @@ def test_no_layer_has_a_negative_weight_in_the_proxys_step():
     for point, gradient in itertools.product(random_points(300), n_negative):
         descent, f = at(point, gradient), point["f"].clone().requires_grad_()
         (weights,) = torch.autograd.grad(descent.lagrangian(f), f)
-        n_negative[gradient] += bool(weights.min() < 0) + bool(descent.effective_weights().min() < 0)
+        n_negative[gradient] += bool(weights.min() < 0) + bool(
+            descent.effective_weights().min() < 0
+        )
     assert n_negative["proxy"] == 0
     assert n_negative["full"] > 100
 
@@ -97,7 +104,9 @@ def test_the_proxy_changes_neither_the_value_nor_the_dual_step_nor_the_slacks_gr
 # ---------------------------------------------------------------- an exact constrained optimum
 
 
-def solve(descent: LayerwiseDescent, losses: Callable[[torch.Tensor], torch.Tensor], start: Any) -> Any:
+def solve(
+    descent: LayerwiseDescent, losses: Callable[[torch.Tensor], torch.Tensor], start: Any
+) -> Any:
     p = torch.tensor(start, dtype=torch.double, requires_grad=True)
     optimizer = torch.optim.SGD([p], lr=0.1)
     for _ in range(2000):
@@ -115,7 +124,8 @@ def first_active(p: torch.Tensor) -> torch.Tensor:
 
 
 def first_active_in_logs(p: torch.Tensor) -> torch.Tensor:
-    """min ½(p−1)² − 4 = log f_2 with log f_1 = p ≤ log 0.5: λ_1 = 1 − log 0.5 (`first_active` is not convex there)."""
+    """min ½(p−1)² − 4 = log f_2 with log f_1 = p ≤ log 0.5: λ_1 = 1 − log 0.5 (`first_active` is
+    not convex there)."""
     return torch.stack([p.exp(), (0.5 * (p - 1) ** 2 - 4).exp()])
 
 
@@ -143,23 +153,30 @@ LAMBDA_SECOND = (P_SECOND - 0.2) / (0.6 - P_SECOND)
         (on_a_ladder, [0.2, 0.5, 0.0], "ladder", 0.4, [0.0, 0.6, 0.0]),
     ],
 )
-def test_finds_the_exact_optimum_and_multipliers_of_a_convex_problem(losses, rates, form, p, multipliers):
-    descent = LayerwiseDescent(len(rates), rates, 1.0, form=form, dual=Dual(optimizer="sgd", learning_rate=0.1))
+def test_finds_the_exact_optimum_and_multipliers_of_a_convex_problem(
+    losses, rates, form, p, multipliers
+):
+    descent = LayerwiseDescent(
+        len(rates), rates, 1.0, form=form, dual=Dual(optimizer="sgd", learning_rate=0.1)
+    )
     assert solve(descent, losses, start=0.4) == pytest.approx(p, abs=1e-4)
     assert descent.multiplier_values.tolist() == pytest.approx(multipliers, abs=1e-3)
 
 
 def two_free_layers(p: torch.Tensor) -> torch.Tensor:
-    """min ½‖p − 1‖² + 0.1 = f_3 with f_1 = p_1 and f_2 = p_2 ≤ 0.5·p_1 (the other two constraints are inactive)."""
+    """min ½‖p − 1‖² + 0.1 = f_3 with f_1 = p_1 and f_2 = p_2 ≤ 0.5·p_1 (the other two constraints
+    are inactive)."""
     return torch.stack([p[0], p[1], 0.5 * (p - 1).square().sum() + 0.1])
 
 
 @pytest.mark.parametrize(
     ("gradient", "p", "multiplier", "weight"),
     [
-        # Stationary: p_1 − 1 = 0.5·λ_2 and 1 − p_2 = λ_2. Layer 1 is raised above its own optimum, to make room.
+        # Stationary: p_1 − 1 = 0.5·λ_2 and 1 − p_2 = λ_2. Layer 1 is raised above its own optimum,
+        # to make room.
         ("full", [1.2, 0.6], 0.4, -0.2),
-        # Stationary: p_1 = 1 and 1 − p_2 = λ_2: layer 1 stays at its own optimum, and layer 2 does all the work.
+        # Stationary: p_1 = 1 and 1 − p_2 = λ_2: layer 1 stays at its own optimum, and layer 2 does
+        # all the work.
         ("proxy", [1.0, 0.5], 0.5, 0.0),
     ],
 )
@@ -175,7 +192,12 @@ def test_resilience_relaxes_the_optimum_as_its_price_says():
     # min ½(p−1)² + 0.1 + (β/2)u², p ≤ 0.5 + u: u = λ/β and 1 − p = λ, so λ = 0.5·β/(1+β).
     beta = 3.0
     descent = LayerwiseDescent(
-        2, [0.5, 0.1], 1.0, resilience="decay", beta=beta, dual=Dual(optimizer="sgd", learning_rate=0.05)
+        2,
+        [0.5, 0.1],
+        1.0,
+        resilience="decay",
+        beta=beta,
+        dual=Dual(optimizer="sgd", learning_rate=0.05),
     )
     p = solve(descent, first_active, start=0.4)
     multiplier = 0.5 * beta / (1 + beta)
@@ -197,7 +219,9 @@ class HandAdam:
         self.t += 1
         self.m = 0.9 * self.m + 0.1 * gradient
         self.v = 0.999 * self.v + 0.001 * gradient**2
-        return value - self.rate * (self.m / (1 - 0.9**self.t)) / (math.sqrt(self.v / (1 - 0.999**self.t)) + 1e-8)
+        return value - self.rate * (self.m / (1 - 0.9**self.t)) / (
+            math.sqrt(self.v / (1 - 0.999**self.t)) + 1e-8
+        )
 
 
 @pytest.mark.parametrize(("resilience", "beta"), [("none", None), ("slack", 1.5), ("decay", 1.5)])
@@ -205,7 +229,12 @@ class HandAdam:
 def test_two_primal_dual_steps_equal_those_by_hand(resilience, beta, optimizer):
     alpha, f_0, primal_rate, dual_rate = 0.2, 1.0, 0.1, 0.3
     descent = LayerwiseDescent(
-        2, alpha, f_0, resilience=resilience, beta=beta, dual=Dual(optimizer=optimizer, learning_rate=dual_rate)
+        2,
+        alpha,
+        f_0,
+        resilience=resilience,
+        beta=beta,
+        dual=Dual(optimizer=optimizer, learning_rate=dual_rate),
     )
     w = torch.tensor([0.9, 1.1], requires_grad=True)
     kind = torch.optim.SGD if optimizer == "sgd" else torch.optim.Adam
@@ -214,7 +243,9 @@ def test_two_primal_dual_steps_equal_those_by_hand(resilience, beta, optimizer):
     # By hand: f_1 = w_1², f_2 = w_2², L = f_2 + Σ λ_l(g_l − u_l) + β/2 Σ u_l².
     a, b = 0.9, 1.1
     lam, u = [0.0, 0.0], [0.0, 0.0]
-    hand = [HandAdam(primal_rate, 1) for _ in range(4)] + [HandAdam(dual_rate, -1) for _ in range(2)]
+    hand = [HandAdam(primal_rate, 1) for _ in range(4)] + [
+        HandAdam(dual_rate, -1) for _ in range(2)
+    ]
 
     def advance(index: int, value: float, gradient: float) -> float:
         if optimizer == "adam":
@@ -233,7 +264,9 @@ def test_two_primal_dual_steps_equal_those_by_hand(resilience, beta, optimizer):
         grad_a = 2 * a * (lam[0] - 0.8 * lam[1])
         grad_b = 2 * b * (1 + lam[1])
         grad_u = [(beta * u[i] - lam[i]) if resilience == "slack" else 0.0 for i in range(2)]
-        relax = {"none": [0.0, 0.0], "slack": u, "decay": [lam[i] / (beta or 1) for i in range(2)]}[resilience]
+        relax = {"none": [0.0, 0.0], "slack": u, "decay": [lam[i] / (beta or 1) for i in range(2)]}[
+            resilience
+        ]
         lam = [max(0.0, advance(4 + i, lam[i], g[i] - relax[i])) for i in range(2)]
         a, b = advance(0, a, grad_a), advance(1, b, grad_b)
         if resilience == "slack":
@@ -241,7 +274,9 @@ def test_two_primal_dual_steps_equal_those_by_hand(resilience, beta, optimizer):
 
     assert w.tolist() == pytest.approx([a, b], abs=1e-6)
     assert descent.multiplier_values.tolist() == pytest.approx(lam, abs=1e-6)
-    expected_slack = u if resilience == "slack" else [value / beta for value in lam] if beta else [0.0, 0.0]
+    expected_slack = (
+        u if resilience == "slack" else [value / beta for value in lam] if beta else [0.0, 0.0]
+    )
     assert descent.slack.tolist() == pytest.approx(expected_slack, abs=1e-6)
     assert max(lam) > 0
 
@@ -263,7 +298,9 @@ def test_nupi_steps_equal_its_published_recursion():
 # ---------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(("value", "shown"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")]
+)
 @pytest.mark.parametrize("layer", [1, 2, 3])
 def test_losses_that_are_not_finite_are_refused_and_change_nothing(layer, value, shown):
     descent = trained()
@@ -282,7 +319,9 @@ def test_losses_that_are_not_finite_are_refused_and_change_nothing(layer, value,
 def test_lambda_survives_losses_that_nobody_checked(bad, decay, optimizer):
     dual = Dual(optimizer=optimizer, learning_rate=0.1)
     steps = [
-        LayerwiseDescent(2, 0.1, 1.0, resilience="decay", beta=2.0, decay=decay, dual=dual, check_finite=False)
+        LayerwiseDescent(
+            2, 0.1, 1.0, resilience="decay", beta=2.0, decay=decay, dual=dual, check_finite=False
+        )
         for _ in range(2)
     ]
     for f in ([1.2, 1.4], bad, [1.3, 1.1]):
@@ -329,12 +368,21 @@ def test_a_reference_that_is_no_positive_number_is_refused(reference, message):
     ("settings", "message"),
     [
         ({"form": "logs"}, "form must be one of linear, log, ladder, got 'logs'"),
-        ({"resilience": "slacks", "beta": 1.0}, "resilience must be one of none, slack, decay, got 'slacks'"),
+        (
+            {"resilience": "slacks", "beta": 1.0},
+            "resilience must be one of none, slack, decay, got 'slacks'",
+        ),
         ({"resilience": "slack", "beta": 0.0}, "beta must be above 0, got 0"),
         ({"gradient": "half"}, "gradient must be one of full, proxy, got 'half'"),
         ({"decay": "none"}, "decay must be one of coupled, decoupled, got 'none'"),
-        ({"resilience": "slack", "beta": 1.0, "decay": "decoupled"}, "no effect with resilience='slack'"),
-        ({"resilience": "decay", "beta": 0.001, "decay": "decoupled"}, "learning rate is 0.01 and beta is 0.001"),
+        (
+            {"resilience": "slack", "beta": 1.0, "decay": "decoupled"},
+            "no effect with resilience='slack'",
+        ),
+        (
+            {"resilience": "decay", "beta": 0.001, "decay": "decoupled"},
+            "learning rate is 0.01 and beta is 0.001",
+        ),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings, message):
@@ -345,11 +393,15 @@ def test_settings_that_mean_nothing_are_refused(settings, message):
 # ---------------------------------------------------------------- mixed precision
 
 
-@pytest.mark.parametrize("settings", [{}, {"form": "log"}, {"gradient": "proxy"}, {"resilience": "decay", "beta": 1.0}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"form": "log"}, {"gradient": "proxy"}, {"resilience": "decay", "beta": 1.0}]
+)
 def test_automatic_mixed_precision_rounds_neither_the_gradient_nor_the_multipliers(settings):
     found = []
     for is_on in (False, True):
-        descent = LayerwiseDescent(3, 0.1, 1.0, dual=Dual(optimizer="sgd", learning_rate=0.1), **settings)
+        descent = LayerwiseDescent(
+            3, 0.1, 1.0, dual=Dual(optimizer="sgd", learning_rate=0.1), **settings
+        )
         descent._multiplier.weight.data.copy_(torch.tensor([0.11, 0.23, 0.37]))
         f = torch.tensor([0.951, 0.913, 0.897], requires_grad=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=is_on):

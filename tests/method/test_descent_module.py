@@ -20,7 +20,9 @@ def test_200_steps_equal_100_and_reload_and_100(resilience, beta, optimizer):
     losses = torch.rand(200, 4, generator=torch.Generator().manual_seed(1)) + 0.5
 
     def fresh() -> LayerwiseDescent:
-        return LayerwiseDescent(4, 0.1, 1.0, resilience=resilience, beta=beta, dual=Dual(optimizer=optimizer))
+        return LayerwiseDescent(
+            4, 0.1, 1.0, resilience=resilience, beta=beta, dual=Dual(optimizer=optimizer)
+        )
 
     whole, first, second = fresh(), fresh(), fresh()
     for f in losses:
@@ -37,8 +39,11 @@ def test_200_steps_equal_100_and_reload_and_100(resilience, beta, optimizer):
     assert whole.multiplier_values.max() > 0
 
 
-def trained(resilience: str = "slack", beta: float | None = 2.0, optimizer: str = "adam") -> LayerwiseDescent:
-    """A problem of three layers whose multipliers, slack and dual optimiser are not at their start."""
+def trained(
+    resilience: str = "slack", beta: float | None = 2.0, optimizer: str = "adam"
+) -> LayerwiseDescent:
+    """A problem of three layers whose multipliers, slack and dual optimiser are not at their
+    start."""
     dual = Dual(optimizer=optimizer, learning_rate=0.1)
     descent = LayerwiseDescent(3, 0.1, 1.0, resilience=resilience, beta=beta, dual=dual)  # type: ignore[arg-type]
     for slack in descent.slack_parameters():
@@ -49,7 +54,8 @@ def trained(resilience: str = "slack", beta: float | None = 2.0, optimizer: str 
 
 
 def assert_same_state(one: LayerwiseDescent, other: LayerwiseDescent) -> None:
-    """The same multipliers and slack now, and after another step, which depends on the dual optimiser's state."""
+    """The same multipliers and slack now, and after another step, which depends on the dual
+    optimiser's state."""
     for _ in range(2):
         assert torch.equal(one.multiplier_values, other.multiplier_values)
         assert torch.equal(one.slack, other.slack)
@@ -64,7 +70,10 @@ def restored() -> LayerwiseDescent:
 
 def test_a_module_that_contains_the_problem_saves_and_restores_it():
     descent, loaded = trained(), restored()
-    whole, other = (torch.nn.ModuleDict({"model": torch.nn.Linear(2, 2), "descent": one}) for one in (descent, loaded))
+    whole, other = (
+        torch.nn.ModuleDict({"model": torch.nn.Linear(2, 2), "descent": one})
+        for one in (descent, loaded)
+    )
     file = io.BytesIO()
     torch.save(whole.state_dict(), file)
     file.seek(0)
@@ -113,7 +122,9 @@ def test_moving_to_a_device_moves_multipliers_slack_and_the_dual_optimisers_stat
     assert descent.multiplier_values.device.type == descent.slack.device.type == "meta"
     (weight,) = descent.dual_optimizer.param_groups[0]["params"]
     assert weight is descent._multiplier.weight
-    moments = [value for name, value in descent.dual_optimizer.state[weight].items() if name != "step"]
+    moments = [
+        value for name, value in descent.dual_optimizer.state[weight].items() if name != "step"
+    ]
     assert moments
     assert all(value.device.type == "meta" for value in moments if isinstance(value, torch.Tensor))
 

@@ -26,14 +26,18 @@ def test_violation_and_its_standard_error_equal_those_of_the_paired_differences(
 def test_on_the_ladder_the_bounds_are_fixed_numbers():
     losses = torch.rand(3, 400, generator=torch.Generator().manual_seed(0)).double() + 0.2
     verdicts = judge(measurement(losses), 0.8, [0.1, 0.2, 0.3], torch.zeros(3), "ladder")
-    assert [one.allowed for one in verdicts] == pytest.approx([0.8 * 0.9, 0.8 * 0.9 * 0.8, 0.8 * 0.9 * 0.8 * 0.7])
+    assert [one.allowed for one in verdicts] == pytest.approx(
+        [0.8 * 0.9, 0.8 * 0.9 * 0.8, 0.8 * 0.9 * 0.8 * 0.7]
+    )
     assert verdicts[2].violation == pytest.approx(losses[2].mean().item() - 0.8 * 0.9 * 0.8 * 0.7)
     assert verdicts[2].standard_error == pytest.approx((losses[2].std() / 400**0.5).item())
 
 
 def test_weights_count_examples_more_than_once():
     losses = torch.tensor([[0.5, 0.7], [0.3, 0.9]])
-    weighted = judge(measurement(losses, torch.tensor([3.0, 1.0]).double()), 1.0, [0.1, 0.1], torch.zeros(2))
+    weighted = judge(
+        measurement(losses, torch.tensor([3.0, 1.0]).double()), 1.0, [0.1, 0.1], torch.zeros(2)
+    )
     repeated = judge(measurement(losses[:, [0, 0, 0, 1]]), 1.0, [0.1, 0.1], torch.zeros(2))
     assert [v.violation for v in weighted] == pytest.approx([v.violation for v in repeated])
 
@@ -60,7 +64,12 @@ def test_feasible_is_what_the_data_cannot_refute():
 
 @pytest.mark.parametrize(
     ("losses", "expected"),
-    [([0.6, 0.5, 0.4], True), ([0.6, 0.6, 0.4], False), ([0.8, 0.5, 0.4], False), ([0.6, 0.4, 0.5], False)],
+    [
+        ([0.6, 0.5, 0.4], True),
+        ([0.6, 0.6, 0.4], False),
+        ([0.8, 0.5, 0.4], False),
+        ([0.6, 0.4, 0.5], False),
+    ],
 )
 def test_monotone_starts_at_the_reference(losses, expected):
     assert is_monotone(0.7, losses) is expected

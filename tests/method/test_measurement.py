@@ -10,7 +10,8 @@ IDS = ["b", "a", "c", "d"]
 
 
 def drawn(seed: int, ids: list[str]) -> Measurement:
-    """Losses of the same examples under one noise seed, in another order; longer examples weigh more."""
+    """Losses of the same examples under one noise seed, in another order; longer examples weigh
+    more."""
     generator = torch.Generator().manual_seed(seed)
     rows = {one: torch.rand(2, 3, generator=generator).double() for one in IDS}
     losses, scores = (torch.stack([rows[one][row] for one in ids], 1) for row in (0, 1))
@@ -38,15 +39,20 @@ def test_the_same_draw_twice_is_not_twice_the_evidence():
     once = drawn(0, IDS)
     twice = Measurement.joined([once, once])
     alone, grouped, joined = (
-        judge(one, 1.0, [0.1] * 3, torch.zeros(3)) for one in (once, twice.grouped(twice.ids), twice)
+        judge(one, 1.0, [0.1] * 3, torch.zeros(3))
+        for one in (once, twice.grouped(twice.ids), twice)
     )
-    assert [one.standard_error for one in grouped] == pytest.approx([one.standard_error for one in alone])
+    assert [one.standard_error for one in grouped] == pytest.approx(
+        [one.standard_error for one in alone]
+    )
     assert joined[0].standard_error < 0.8 * alone[0].standard_error
 
 
 def test_the_standard_error_over_groups_of_equal_size_is_that_of_their_means():
     losses = torch.rand(1, 12, generator=torch.Generator().manual_seed(0)).double()
-    windows = Measurement(losses, losses, torch.ones(12).double(), [str(number) for number in range(12)])
+    windows = Measurement(
+        losses, losses, torch.ones(12).double(), [str(number) for number in range(12)]
+    )
     clips = [f"clip {number // 3}" for number in range(12)]
     (verdict,) = judge(windows.grouped(clips), 1.0, [0.1], torch.zeros(1))
     means = losses.reshape(4, 3).mean(1)

@@ -83,15 +83,21 @@ def test_slack_gradient_is_beta_u_minus_lambda():
 
 
 def epoch(*f: float, spread: float = 0.0) -> Measurement:
-    """Layer losses of 100 examples, half of them above and half below the mean, layers in opposite directions."""
+    """Layer losses of 100 examples, half of them above and half below the mean, layers in opposite
+    directions."""
     signs = torch.tensor([1.0, -1.0]).repeat(50)
     rows = [loss + spread * (-1) ** layer * signs for layer, loss in enumerate(f)]
     return Measurement(
-        torch.stack(rows).double(), torch.zeros(len(f), 100).double(), torch.ones(100).double(), ["x"] * 100
+        torch.stack(rows).double(),
+        torch.zeros(len(f), 100).double(),
+        torch.ones(100).double(),
+        ["x"] * 100,
     )
 
 
-def ranked(name: str, *epochs: Measurement, multiplier: float = 0.0, **settings) -> list[list[float]]:
+def ranked(
+    name: str, *epochs: Measurement, multiplier: float = 0.0, **settings
+) -> list[list[float]]:
     """The ranks of epochs of a model of two layers with α = 0.5 and f_0 = 1."""
     descent = LayerwiseDescent(2, 0.5, 1.0, **settings)
     descent._multiplier.weight.data.fill_(multiplier)
@@ -99,7 +105,8 @@ def ranked(name: str, *epochs: Measurement, multiplier: float = 0.0, **settings)
 
 
 def test_without_resilience_met_and_borderline_epochs_are_alike_and_the_lower_loss_wins():
-    # g = (-0.1, -0.02) is met. g = (-0.1, 0.01) is within two standard errors, 0.04, of 0, and its f_2 is lower still.
+    # g = (-0.1, -0.02) is met. g = (-0.1, 0.01) is within two standard errors, 0.04, of 0, and its
+    # f_2 is lower still.
     met, borderline = epoch(0.4, 0.18), epoch(0.3, 0.16, spread=0.15)
     first, second = ranked("constrained", met, borderline)
     assert second < first
@@ -108,11 +115,18 @@ def test_without_resilience_met_and_borderline_epochs_are_alike_and_the_lower_lo
 
 
 def test_without_resilience_infeasible_epochs_come_last_by_their_total_violation_then_by_the_loss():
-    feasible, slightly, badly, badly_but_low = epoch(0.5, 0.25), epoch(0.5, 0.3), epoch(0.6, 0.4), epoch(0.65, 0.325)
+    feasible, slightly, badly, badly_but_low = (
+        epoch(0.5, 0.25),
+        epoch(0.5, 0.3),
+        epoch(0.6, 0.4),
+        epoch(0.65, 0.325),
+    )
     # Σ [g]₊ = 0, 0.05, 0.1 + 0.1, 0.15
     ranks = ranked("constrained", feasible, slightly, badly_but_low, badly)
     assert ranks == sorted(ranks)
-    assert [rank[:2] for rank in ranks] == [pytest.approx([float(x > 0), x]) for x in (0, 0.05, 0.15, 0.2)]
+    assert [rank[:2] for rank in ranks] == [
+        pytest.approx([float(x > 0), x]) for x in (0, 0.05, 0.15, 0.2)
+    ]
     same, lower = ranked("constrained", epoch(0.55, 0.275), epoch(0.5, 0.3))
     assert same[:2] == pytest.approx(lower[:2])
     assert same[2] < lower[2]
@@ -130,7 +144,9 @@ def test_a_large_multiplier_does_not_buy_a_large_violation():
     bought, slight = epoch(0.9, 0.6), epoch(0.51, 0.26)
     assert ranked("constrained", slight) < ranked("constrained", bought, multiplier=9.0)
     for multiplier in (0.0, 9.0):
-        resilient = ranked("constrained", slight, bought, multiplier=multiplier, resilience="decay", beta=10.0)
+        resilient = ranked(
+            "constrained", slight, bought, multiplier=multiplier, resilience="decay", beta=10.0
+        )
         assert resilient[0] < resilient[1]
 
 
@@ -154,14 +170,22 @@ def test_erm_and_supervised_choose_by_their_own_objective():
     supervised, erm = (ranked(name, low_mean, low_last) for name in ("supervised", "erm"))
     assert supervised == [pytest.approx([0.3]), pytest.approx([0.5])]
     assert erm == [pytest.approx([0.3]), pytest.approx([0.2])]
-    assert ranked("supervised", low_last, form="log")[0] == pytest.approx([(np.log(0.8) + np.log(0.2)) / 2])
+    assert ranked("supervised", low_last, form="log")[0] == pytest.approx(
+        [(np.log(0.8) + np.log(0.2)) / 2]
+    )
 
 
 @pytest.mark.parametrize(
     ("form", "bound"),
-    [("ladder", "(1 − α_1)·…·(1 − α_l)·f_0"), ("log", "(1 − α_l)·f_{l−1}"), (None, "(1 − α_l)·f_{l−1}")],
+    [
+        ("ladder", "(1 − α_1)·…·(1 − α_l)·f_0"),
+        ("log", "(1 − α_l)·f_{l−1}"),
+        (None, "(1 − α_l)·f_{l−1}"),
+    ],
 )
 def test_the_model_card_names_the_constraint_of_the_form(form, bound):
     info = {"form": form, "reference": 0.7, "feasible": True, "monotone": True}
     card = Environment().from_string(objective_class("constrained").card).render(info=info)
-    assert card.startswith(f"Every layer was asked to lower the loss, f_l ≤ {bound}, from f_0 = 0.7.")
+    assert card.startswith(
+        f"Every layer was asked to lower the loss, f_l ≤ {bound}, from f_0 = 0.7."
+    )

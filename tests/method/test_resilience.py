@@ -19,10 +19,17 @@ def test_slack_and_decay_settle_at_beta_times_a_constant_violation(resilience, o
     f = torch.tensor([1.3, 1.0, 1.9])
     violations = torch.tensor([0.3, -0.3, 0.9])
     descent = LayerwiseDescent(
-        3, 0.0, f_0, resilience=resilience, beta=beta, dual=Dual(optimizer=optimizer, learning_rate=0.01)
+        3,
+        0.0,
+        f_0,
+        resilience=resilience,
+        beta=beta,
+        dual=Dual(optimizer=optimizer, learning_rate=0.01),
     )
     assert torch.allclose(descent.violations(f), violations)
-    primal = torch.optim.SGD([*descent.slack_parameters(), torch.zeros(1, requires_grad=True)], lr=0.05)
+    primal = torch.optim.SGD(
+        [*descent.slack_parameters(), torch.zeros(1, requires_grad=True)], lr=0.05
+    )
     for _ in range(2000):
         primal.zero_grad()
         lagrangian = descent.lagrangian(f)
@@ -57,7 +64,8 @@ def decaying(optimizer: str, decay: str, beta: float, rate: float = 0.01) -> Lay
 def test_where_a_decaying_multiplier_settles(optimizer, decay, settles, violation):
     beta = 2.0
     expected, f = settles(beta, violation), torch.tensor([1 + violation])
-    # A fixed point: from there no step moves it (the numbers have no rounding errors, which Adam would follow) ...
+    # A fixed point: from there no step moves it (the numbers have no rounding errors, which Adam
+    # would follow) ...
     descent = decaying(optimizer, decay, beta)
     if (optimizer, decay) == ("nupi", "decoupled"):
         # Its first step also answers the change of the gradient, from 0 to v.
@@ -74,11 +82,14 @@ def test_where_a_decaying_multiplier_settles(optimizer, decay, settles, violatio
 
 
 def test_decoupled_decay_under_adam_is_the_optimum_of_a_linear_price():
-    # min ½(p−1)² + 0.1 + β·[p − 0.5]₊ with β = 0.3: 1 − p = λ = β. Coupled decay has the quadratic price instead.
+    # min ½(p−1)² + 0.1 + β·[p − 0.5]₊ with β = 0.3: 1 − p = λ = β. Coupled decay has the quadratic
+    # price instead.
     beta, dual = 0.3, Dual(learning_rate=0.01)
     found = {}
     for decay in ("coupled", "decoupled"):
-        descent = LayerwiseDescent(2, [0.5, 0.0], 1.0, resilience="decay", beta=beta, decay=decay, dual=dual)
+        descent = LayerwiseDescent(
+            2, [0.5, 0.0], 1.0, resilience="decay", beta=beta, decay=decay, dual=dual
+        )
         found[decay] = solve(descent, first_active, start=0.4), descent.multiplier_values[0].item()
     # Adam forgets the larger violations of the beginning slowly.
     assert found["decoupled"] == pytest.approx((1 - beta, beta), abs=0.01)
@@ -98,7 +109,9 @@ def test_decoupled_steps_equal_the_printed_rule_around_the_same_step_without_dec
         # What the optimiser adds does not depend on λ; far from 0 nothing is projected.
         plain._multiplier.weight.data.fill_(100.0)
         plain.dual_step(torch.tensor([loss]))
-        multiplier = max(0.0, (1 - rate / beta) * multiplier + plain.multiplier_values.item() - 100.0)
+        multiplier = max(
+            0.0, (1 - rate / beta) * multiplier + plain.multiplier_values.item() - 100.0
+        )
         descent.dual_step(torch.tensor([loss]))
         assert descent.multiplier_values.item() == pytest.approx(multiplier, abs=1e-4)
 
@@ -116,7 +129,9 @@ def test_log_slack_in_units_of_the_loss_is_what_the_relaxed_constraint_allows_mo
     next(descent.slack_parameters()).data.copy_(torch.tensor([0.1, 0.3]))
     f = torch.tensor([0.9, 0.7])
     more = descent.slack_in_loss_units(f)
-    assert more.tolist() == pytest.approx([0.8 * math.exp(0.1) - 0.8, 0.72 * math.exp(0.3) - 0.72], rel=1e-5)
+    assert more.tolist() == pytest.approx(
+        [0.8 * math.exp(0.1) - 0.8, 0.72 * math.exp(0.3) - 0.72], rel=1e-5
+    )
 
 
 def test_beta_goes_with_resilience_only():

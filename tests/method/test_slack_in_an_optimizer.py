@@ -1,4 +1,5 @@
-"""`add_slack_to`: u as a part of a primal optimiser, step by step against equations written out by hand."""
+"""`add_slack_to`: u as a part of a primal optimiser, step by step against equations written out by
+hand."""
 
 from __future__ import annotations
 

@@ -32,7 +32,10 @@ def test_reference_is_a_number_or_the_entropy_of_the_labels():
 
 @pytest.mark.parametrize(
     ("alpha", "complaint"),
-    [("[0.1, 0.2]", "3 rates for a model of 3 layers, got 2"), ("{target_loss: 9.0}", "between 0 and the reference")],
+    [
+        ("[0.1, 0.2]", "3 rates for a model of 3 layers, got 2"),
+        ("{target_loss: 9.0}", "between 0 and the reference"),
+    ],
 )
 def test_alpha_that_does_not_fit_the_model_is_refused(alpha, complaint):
     with pytest.raises(UserError, match=complaint):
@@ -40,7 +43,9 @@ def test_alpha_that_does_not_fit_the_model_is_refused(alpha, complaint):
 
 
 def test_training_data_of_one_class_give_no_reference():
-    with pytest.raises(UserError, match=r"descent\.reference: 'auto' gives f_0 = .* must be above 0"):
+    with pytest.raises(
+        UserError, match=r"descent\.reference: 'auto' gives f_0 = .* must be above 0"
+    ):
         assemble(tiny_recipe("task.train=1"), None, CPU)
 
 
@@ -55,13 +60,19 @@ def test_the_seed_draws_the_weights():
 @pytest.mark.parametrize(
     ("recipe", "override", "message"),
     [
-        ("ucsd-dust", "task.size=100", "model.patch = 16: frames of 100×100 pixels are not a multiple"),
+        (
+            "ucsd-dust",
+            "task.size=100",
+            "model.patch = 16: frames of 100×100 pixels are not a multiple",
+        ),
         ("ucsd-ut", "task={name: reviews}", "model unrolled_video needs a video task"),
         ("ucsd-vit", "model.pretrained=nobody/nothing", "model 'nobody/nothing' is neither in "),
         ("ucsd-vit", "task={name: reviews}", "model vit needs a video task"),
     ],
 )
-def test_recipes_that_cannot_work_are_refused_before_data_are_read(recipe, override, message, tmp_path, monkeypatch):
+def test_recipes_that_cannot_work_are_refused_before_data_are_read(
+    recipe, override, message, tmp_path, monkeypatch
+):
     def read(*arguments):
         raise AssertionError("data were read")
 

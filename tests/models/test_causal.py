@@ -34,8 +34,14 @@ families = pytest.mark.parametrize("family", list(CONFIGS))
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("pretrained")
-    llamas = {name: tiny_llama(root / name, tie_word_embeddings=name == "llama") for name in ("llama", "llama-untied")}
-    return {**llamas, **{name: save_causal(root / name, config) for name, config in CONFIGS.items() if config}}
+    llamas = {
+        name: tiny_llama(root / name, tie_word_embeddings=name == "llama")
+        for name in ("llama", "llama-untied")
+    }
+    return {
+        **llamas,
+        **{name: save_causal(root / name, config) for name, config in CONFIGS.items() if config},
+    }
 
 
 # ---------------------------------------------------------------- layers and readout
@@ -43,7 +49,9 @@ def folders(tmp_path_factory) -> dict[str, str]:
 
 @families
 @torch.no_grad()
-def test_layer_states_are_those_that_the_library_lists_and_the_norm_belongs_to_the_readout(folders, family):
+def test_layer_states_are_those_that_the_library_lists_and_the_norm_belongs_to_the_readout(
+    folders, family
+):
     model, batch = build(folders[family]), batch_of(ROWS)
     expected, states = plain(folders[family], batch), states_of(model, batch)
     assert len(states) == model.n_layers == 3
@@ -51,7 +59,9 @@ def test_layer_states_are_those_that_the_library_lists_and_the_norm_belongs_to_t
     for state, listed in zip(states[:-1], expected.hidden_states[1:-1], strict=True):
         assert torch.allclose(state[real], listed[real], atol=1e-5)
     # What the library lists last has gone through its final norm already.
-    assert torch.allclose(model.normed(states[-1])[real], expected.hidden_states[-1][real], atol=1e-5)
+    assert torch.allclose(
+        model.normed(states[-1])[real], expected.hidden_states[-1][real], atol=1e-5
+    )
     assert not torch.allclose(states[-1][real], expected.hidden_states[-1][real], atol=1e-2)
 
 
@@ -71,7 +81,11 @@ def test_every_layer_is_read_as_if_it_were_the_last(folders, family):
     model, batch = build(folders[family]), batch_of(ROWS)
     library = AutoModelForCausalLM.from_pretrained(folders[family], dtype=torch.float32).eval()
     decoder, counts = library.get_decoder(), batch["labels"] != IGNORED
-    norm = next(getattr(decoder, name) for name in ("norm", "ln_f", "final_layer_norm") if hasattr(decoder, name))
+    norm = next(
+        getattr(decoder, name)
+        for name in ("norm", "ln_f", "final_layer_norm")
+        if hasattr(decoder, name)
+    )
     for state in states_of(model, batch):
         expected = library.get_output_embeddings()(norm(state[counts]))
         assert torch.allclose(logits(model, state, batch), expected, atol=1e-5)
@@ -117,7 +131,9 @@ def test_lora_learns_the_adapters_alone(folders, family, targets):
     assert not model.signal_is_learned
     assert not model.signal(batch_of(ROWS))[0].requires_grad
     # Inputs and outputs of q, k, v, o, gate, up, down; of q and v; or of q alone.
-    linear = {"all-linear": 32 + 24 + 24 + 32 + 48 + 48 + 48, "default": 32 + 24}.get(str(targets), 32)
+    linear = {"all-linear": 32 + 24 + 24 + 32 + 48 + 48 + 48, "default": 32 + 24}.get(
+        str(targets), 32
+    )
     assert sum(weight.numel() for weight in learned(model).values()) == 3 * 3 * linear
 
 
@@ -132,7 +148,9 @@ def test_full_fine_tuning_learns_every_weight_once(folders):
 
 @torch.no_grad()
 def test_an_adapter_adds_alpha_over_rank_times_the_product_of_its_halves(folders):
-    model = with_adapters_that_do_something(build(folders["llama"], lora=Lora(rank=3, alpha=5.0, dropout=0.25)))
+    model = with_adapters_that_do_something(
+        build(folders["llama"], lora=Lora(rank=3, alpha=5.0, dropout=0.25))
+    )
     config = model.lm.peft_config["default"]
     assert (config.r, config.lora_alpha, config.lora_dropout) == (3, 5.0, 0.25)
     batch = batch_of(ROWS)
@@ -145,7 +163,9 @@ def test_an_adapter_adds_alpha_over_rank_times_the_product_of_its_halves(folders
     expected = library(**{key: batch[key] for key in ("input_ids", "attention_mask")}).logits
     answer = logits(model, states_of(model, batch)[-1], batch)
     assert torch.allclose(answer, expected[batch["labels"] != IGNORED], atol=1e-4)
-    assert not torch.allclose(answer, plain(folders["llama"], batch).logits[batch["labels"] != IGNORED], atol=1e-2)
+    assert not torch.allclose(
+        answer, plain(folders["llama"], batch).logits[batch["labels"] != IGNORED], atol=1e-2
+    )
 
 
 @pytest.mark.parametrize("lora", [None, Lora(rank=2)])

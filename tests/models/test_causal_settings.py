@@ -41,11 +41,15 @@ def llama(tmp_path_factory) -> str:
 
 
 def losses_and_gradients(model: Causal, training: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    layerwise = LayerwiseLosses(with_adapters_that_do_something(model), instructions()).train(training)
+    layerwise = LayerwiseLosses(with_adapters_that_do_something(model), instructions()).train(
+        training
+    )
     torch.manual_seed(3)
     losses = layerwise(batch_of(ROWS), 0.3 * torch.randn(3, 9, 16))
     (WEIGHTS @ losses).sum().backward()
-    return losses.detach(), {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    return losses.detach(), {
+        name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None
+    }
 
 
 # ---------------------------------------------------------------- gradient checkpointing
@@ -55,19 +59,27 @@ def losses_and_gradients(model: Causal, training: bool) -> tuple[Tensor, dict[st
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 def test_checkpointing_changes_no_loss_and_no_gradient_at_any_layer(llama, lora, training):
     losses, gradients = losses_and_gradients(build(llama, lora=lora), training)
-    again, others = losses_and_gradients(build(llama, lora=lora, gradient_checkpointing=True), training)
+    again, others = losses_and_gradients(
+        build(llama, lora=lora, gradient_checkpointing=True), training
+    )
     assert torch.allclose(again, losses, atol=1e-6)
     assert (
         set(others)
         == set(gradients)
-        == {name for name, weight in build(llama, lora=lora).named_parameters() if weight.requires_grad}
+        == {
+            name
+            for name, weight in build(llama, lora=lora).named_parameters()
+            if weight.requires_grad
+        }
     )
     for name, gradient in gradients.items():
         assert torch.allclose(others[name], gradient, atol=1e-5), name
 
 
 @trained
-def test_checkpointing_computes_each_layer_again_in_the_backward_pass_and_not_in_evaluation(llama, lora):
+def test_checkpointing_computes_each_layer_again_in_the_backward_pass_and_not_in_evaluation(
+    llama, lora
+):
     for checkpointing, training, again in [(True, True, 3), (True, False, 0), (False, True, 0)]:
         model = build(llama, lora=lora, gradient_checkpointing=checkpointing).train(training)
         calls: list[int] = []
@@ -87,7 +99,10 @@ def test_weights_in_bf16_have_adapters_and_losses_in_fp32(llama):
     kinds = {("lora_" in name, weight.dtype) for name, weight in model.named_parameters()}
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
     layerwise = LayerwiseLosses(model, instructions())
-    losses, exact = layerwise(batch_of(ROWS)), LayerwiseLosses(build(llama), instructions())(batch_of(ROWS))
+    losses, exact = (
+        layerwise(batch_of(ROWS)),
+        LayerwiseLosses(build(llama), instructions())(batch_of(ROWS)),
+    )
     assert losses.dtype == torch.float32
     assert torch.allclose(losses, exact, rtol=0.05)
     losses.sum().backward()

@@ -39,9 +39,11 @@ def unrolled(folder: Path, name: str, tied: str) -> LayerwiseLosses:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
-    """What was compiled. Dynamo traces it, but runs it uncompiled: torch's compiler takes minutes on a CPU.
+    """What was compiled. Dynamo traces it, but runs it uncompiled: torch's compiler takes minutes
+    on a CPU.
 
-    With `fullgraph`, code that Dynamo cannot trace is an error; otherwise it would run uncompiled, unnoticed.
+    With `fullgraph`, code that Dynamo cannot trace is an error; otherwise it would run uncompiled,
+    unnoticed.
     """
     compiled: list[Callable[..., Any]] = []
     real = functools.partial(torch.compile, backend="eager", fullgraph=True)
@@ -66,7 +68,9 @@ def test_compiled_layers_have_the_same_states_gradients_and_names(tmp_path, call
     for model in (plain, compiled):
         states = model.layer_states(model.signal(batch)[0], batch)
         assert len(states) == 3
-        torch.stack([model.readout(state, batch).square().sum() for state in states]).sum().backward()
+        torch.stack(
+            [model.readout(state, batch).square().sum() for state in states]
+        ).sum().backward()
     for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
         if one.grad is None or other.grad is None:
             assert one.grad is other.grad
@@ -80,13 +84,17 @@ def test_layers_of_a_causal_model_are_compiled_whole(tmp_path, calls, lora):
     compile_layers(compiled)
     batch = causal.batch_of(causal.ROWS)
     assert len(calls) == plain.n_layers
-    for one, other in zip(causal.states_of(plain, batch), causal.states_of(compiled, batch), strict=True):
+    for one, other in zip(
+        causal.states_of(plain, batch), causal.states_of(compiled, batch), strict=True
+    ):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["unrolled", "unrolled_video", "dust"])
 @pytest.mark.parametrize("tied", ["true", "false"])
-def test_compiled_layers_of_unrolled_models_have_the_same_gradients_and_names(tmp_path, calls, name, tied):
+def test_compiled_layers_of_unrolled_models_have_the_same_gradients_and_names(
+    tmp_path, calls, name, tied
+):
     plain, compiled = (unrolled(tmp_path, name, tied) for _ in range(2))
     compile_layers(compiled.model)
     assert len(calls) == 1
@@ -107,7 +115,9 @@ def test_a_run_whose_layers_are_really_compiled_has_the_same_losses(tmp_path, mo
     torch.compiler.reset()
     losses = []
     for compiles in ("false", "true"):
-        run = train_quietly(tiny_recipe("training.epochs=1", f"training.compile={compiles}"), tmp_path)
+        run = train_quietly(
+            tiny_recipe("training.epochs=1", f"training.compile={compiles}"), tmp_path
+        )
         history = run.read_table("history")
         losses.append(history[history["name"] == "loss"]["value"].to_numpy())
     assert len(losses[0]) == 12

@@ -11,14 +11,23 @@ import torch.nn.functional as F  # noqa: N812
 
 from cudt.models import dust, dust_network
 from cudt.models.dust import Config
-from cudt.models.dust_network import Dust, dust_energy, lista_loss, lista_step, soft_threshold, squared_norm
+from cudt.models.dust_network import (
+    Dust,
+    dust_energy,
+    lista_loss,
+    lista_step,
+    soft_threshold,
+    squared_norm,
+)
 from tests.shapes import batch_of, tiny_videos
 
 SCALES = [0.01, 0.1, 1.0, 10.0, 255.0]
 
 
 def random(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
-    return scale * torch.randn(shape, dtype=torch.double, generator=torch.Generator().manual_seed(seed))
+    return scale * torch.randn(
+        shape, dtype=torch.double, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def model_of(size: int = 8, frames: int = 3, spread: float = 0.2, **changes: Any) -> Dust:
@@ -30,7 +39,8 @@ def model_of(size: int = 8, frames: int = 3, spread: float = 0.2, **changes: Any
     return model
 
 
-# ---------------------------------------------------------------- the equations, one token at a time
+# ---------------------------------------------------------------- the equations, one token at a
+# time
 
 
 def literal_codes(
@@ -53,7 +63,12 @@ def literal_codes(
             ]
             weights = [math.exp(logit - max(logits)) for logit in logits]
             shares = [weight / sum(weights) for weight in weights]
-            z.append([correlation * sum(share * h[u][i] for u, share in enumerate(shares)) for i in range(n_atoms)])
+            z.append(
+                [
+                    correlation * sum(share * h[u][i] for u, share in enumerate(shares))
+                    for i in range(n_atoms)
+                ]
+            )
         h = []
         for t in range(len(x)):
             code = []
@@ -62,7 +77,12 @@ def literal_codes(
                 value += sum(v_matrix[i][p] * x[t][p] for p in range(n_pixels))
                 code.append(math.copysign(max(0.0, abs(value) - sparsity / c), value))
             h.append(code)
-        layers.append([[sum(d[p][i] * code[i] for i in range(n_atoms)) for p in range(n_pixels)] for code in h])
+        layers.append(
+            [
+                [sum(d[p][i] * code[i] for i in range(n_atoms)) for p in range(n_pixels)]
+                for code in h
+            ]
+        )
     return layers
 
 
@@ -75,7 +95,9 @@ def literal_frames(model: Dust, video: torch.Tensor) -> torch.Tensor:
         for left in range(0, video.shape[2], side):
             place = (slice(None), slice(top, top + side), slice(left, left + side))
             x = [frame.flatten().tolist() for frame in video[place]]
-            for layer, patches in enumerate(literal_codes(x, dictionaries, model.sparsity, model.layer.correlation)):
+            for layer, patches in enumerate(
+                literal_codes(x, dictionaries, model.sparsity, model.layer.correlation)
+            ):
                 made[layer][place] = torch.tensor(patches, dtype=torch.double).view(-1, side, side)
     return made
 
@@ -90,7 +112,9 @@ def answers(model: Dust, signal: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def test_batched_layers_equal_the_equations_token_by_token(tie_layers, scale, sparsity):
     model = model_of(tie_layers=tie_layers, sparsity=sparsity, correlation=0.5)
-    videos = scale * torch.rand(2, 3, 8, 8, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    videos = scale * torch.rand(
+        2, 3, 8, 8, dtype=torch.double, generator=torch.Generator().manual_seed(1)
+    )
     expected = torch.stack([literal_frames(model, video) for video in videos], dim=1)
     assert model.n_layers == len(expected) == 3
     assert expected.abs().amax((1, 2, 3, 4)).min() > 0.1 * scale
@@ -127,7 +151,9 @@ def test_gradients_equal_finite_differences_also_through_the_norm_of_the_diction
 def test_the_squared_norm_is_the_largest_singular_value_squared_with_its_gradient():
     for seed in range(5):
         dictionary = random(4, 7, seed=seed).requires_grad_()
-        assert squared_norm(dictionary).item() == pytest.approx(torch.linalg.matrix_norm(dictionary, 2).item() ** 2)
+        assert squared_norm(dictionary).item() == pytest.approx(
+            torch.linalg.matrix_norm(dictionary, 2).item() ** 2
+        )
         assert torch.autograd.gradcheck(squared_norm, (dictionary,))
 
 
@@ -156,7 +182,9 @@ def write(weight: torch.Tensor) -> None:
     "change",
     [
         lambda model: write(model.dictionary(0)),
-        lambda model: model.load_state_dict({name: 2 * value for name, value in model.state_dict().items()}),
+        lambda model: model.load_state_dict(
+            {name: 2 * value for name, value in model.state_dict().items()}
+        ),
         lambda model: update(model),
         lambda model: write(model.train().dictionary(0).data),
     ],
@@ -181,14 +209,18 @@ def test_the_soft_threshold_is_that_of_torch():
     u = random(1000, scale=2.0)
     for threshold in (0.0, 0.3, 1.7):
         expected = F.softshrink(u, threshold)
-        assert torch.allclose(soft_threshold(u, torch.tensor(threshold, dtype=torch.double)), expected, atol=1e-15)
+        assert torch.allclose(
+            soft_threshold(u, torch.tensor(threshold, dtype=torch.double)), expected, atol=1e-15
+        )
 
 
 def test_the_soft_threshold_has_the_gradients_of_its_two_sides():
     u = torch.tensor([-2.0, -0.5, 0.5, 2.0], dtype=torch.double, requires_grad=True)
     threshold = torch.tensor(1.0, dtype=torch.double, requires_grad=True)
     weights = torch.tensor([3.0, 5.0, 7.0, 11.0], dtype=torch.double)
-    by_u, by_threshold = torch.autograd.grad((weights * soft_threshold(u, threshold)).sum(), (u, threshold))
+    by_u, by_threshold = torch.autograd.grad(
+        (weights * soft_threshold(u, threshold)).sum(), (u, threshold)
+    )
     assert by_u.tolist() == [3, 0, 0, 11]
     assert torch.autograd.gradcheck(soft_threshold, (random(5, 7).requires_grad_(), threshold))
     assert by_threshold.item() == 3 - 11
@@ -198,7 +230,10 @@ def test_energies_equal_literal_sums():
     x, h, d = random(2, 3, 4, seed=0), random(2, 3, 6, seed=1), random(4, 6, seed=2)
     losses, energies = lista_loss(x, h, d, 0.7), dust_energy(x, h, d, 0.7, 0.3)
     for sequence in range(2):
-        y = [[sum(d[p, i].item() * code[i].item() for i in range(6)) for p in range(4)] for code in h[sequence]]
+        y = [
+            [sum(d[p, i].item() * code[i].item() for i in range(6)) for p in range(4)]
+            for code in h[sequence]
+        ]
         expected = 0.0
         for t in range(3):
             loss = sum(0.5 * (x[sequence, t, p].item() - y[t][p]) ** 2 for p in range(4))
@@ -206,7 +241,9 @@ def test_energies_equal_literal_sums():
             assert losses[sequence, t].item() == pytest.approx(loss)
             expected += loss + 0.3 * 0.5 * sum(value**2 for value in y[t])
             for u in range(t):
-                expected -= 0.3 * math.exp(-0.5 * sum((a - b) ** 2 for a, b in zip(y[t], y[u], strict=True)))
+                expected -= 0.3 * math.exp(
+                    -0.5 * sum((a - b) ** 2 for a, b in zip(y[t], y[u], strict=True))
+                )
         assert energies[sequence].item() == pytest.approx(expected)
 
 
@@ -218,7 +255,9 @@ def test_a_step_is_a_proximal_gradient_step_on_the_lista_loss():
     assert torch.allclose(lista_step(x, z, z @ d.T, d, 0.7, c), expected, atol=1e-12)
 
 
-def raised(x: torch.Tensor, z: torch.Tensor, d: torch.Tensor, sparsity: float, c: torch.Tensor) -> torch.Tensor:
+def raised(
+    x: torch.Tensor, z: torch.Tensor, d: torch.Tensor, sparsity: float, c: torch.Tensor
+) -> torch.Tensor:
     """By how much of itself a step raises the LISTA loss of a token."""
     before = lista_loss(x, z, d, sparsity)
     return (lista_loss(x, lista_step(x, z, z @ d.T, d, sparsity, c), d, sparsity) - before) / before
@@ -231,7 +270,10 @@ def test_a_step_that_is_not_too_long_never_raises_the_lista_loss(scale, length):
         d = random(5, 8, seed=seed, scale=0.03 * 3.0 ** (seed % 6))
         c = length * squared_norm(d)
         for far in (0.1, 1.0, 10.0):
-            x, z = random(64, 5, seed=100 + seed, scale=scale), random(64, 8, seed=200 + seed, scale=far * scale)
+            x, z = (
+                random(64, 5, seed=100 + seed, scale=scale),
+                random(64, 8, seed=200 + seed, scale=far * scale),
+            )
             for sparsity in (1e-3, 0.9):
                 assert raised(x, z, d, sparsity, c).max().item() <= 1e-12
 
@@ -255,7 +297,9 @@ def test_every_layer_keeps_the_promise_wherever_its_dictionary_went(tie_layers, 
         assert torch.allclose(shown, z @ d.T)
         assert raised(x, z, d, sparsity, c).max().item() <= 1e-12
     # With the c of the start, layers that begin at codes other than 0 would not.
-    assert any(raised(x, z, d, sparsity, start).max().item() > 0 for x, z, _, d, sparsity, _ in steps)
+    assert any(
+        raised(x, z, d, sparsity, start).max().item() > 0 for x, z, _, d, sparsity, _ in steps
+    )
 
 
 # ---------------------------------------------------------------- the model

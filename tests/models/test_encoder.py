@@ -34,7 +34,9 @@ def batch_of(rows: list[list[int]], extra: int = 0):
     return {
         "ids": [str(number) for number in range(len(rows))],
         "input_ids": torch.tensor([row + [0] * (length - len(row)) for row in rows]),
-        "attention_mask": torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]),
+        "attention_mask": torch.tensor(
+            [[1] * len(row) + [0] * (length - len(row)) for row in rows]
+        ),
         "labels": torch.tensor([number % 2 for number in range(len(rows))]),
     }
 
@@ -54,7 +56,9 @@ def plain(folder: str, batch, **inputs):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_layer_states_are_those_that_the_library_lists_and_the_last_is_what_its_head_would_get(folders, family):
+def test_layer_states_are_those_that_the_library_lists_and_the_last_is_what_its_head_would_get(
+    folders, family
+):
     model, batch = encoder_and_batch(folders[family])
     expected = plain(folders[family], batch)
     states = model.layer_states(model.signal(batch)[0], batch)
@@ -70,14 +74,17 @@ def test_layer_states_are_those_that_the_library_lists_and_the_last_is_what_its_
 @torch.no_grad()
 def test_noise_enters_at_the_look_up_as_if_the_embeddings_were_given(folders, family):
     model, _ = encoder_and_batch(folders[family])
-    # Without padding: some families count positions from the tokens, which given embeddings do not have.
+    # Without padding: some families count positions from the tokens, which given embeddings do not
+    # have.
     batch = batch_of([PADDED[2], PADDED[2][::-1]])
     clean, _ = model.signal(batch)
     noisy = clean + torch.randn(clean.shape, generator=torch.Generator().manual_seed(1))
     expected = plain(folders[family], batch, inputs_embeds=noisy).last_hidden_state
     answer = model.readout(model.layer_states(noisy, batch)[-1], batch)
     assert torch.allclose(answer, model.head(expected[:, 0]), atol=1e-5)
-    assert not torch.allclose(answer, model.readout(model.layer_states(clean, batch)[-1], batch), atol=1e-3)
+    assert not torch.allclose(
+        answer, model.readout(model.layer_states(clean, batch)[-1], batch), atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("readout", ["first", "mean"])
@@ -87,7 +94,12 @@ def test_padding_changes_no_answer_at_any_layer(folders, family, readout):
     model, batch = encoder_and_batch(folders[family], readout)
     wider, single = batch_of(PADDED, extra=5), batch_of(PADDED[1:2])
     answers, wide, alone = (
-        torch.stack([model.readout(state, given) for state in model.layer_states(model.signal(given)[0], given)])
+        torch.stack(
+            [
+                model.readout(state, given)
+                for state in model.layer_states(model.signal(given)[0], given)
+            ]
+        )
         for given in (batch, wider, single)
     )
     assert torch.allclose(answers, wide, atol=1e-6)
@@ -164,7 +176,9 @@ def test_noise_has_the_variance_of_gamma_times_the_embeddings_deviation(folders,
 
 def test_what_is_no_encoder_is_refused():
     sizes = {"layers": 1, "attention_heads": 1, "ffn_dim": 8}
-    both = {f"{half}_{name}": size for half in ("encoder", "decoder") for name, size in sizes.items()}
+    both = {
+        f"{half}_{name}": size for half in ("encoder", "decoder") for name, size in sizes.items()
+    }
     config = BartConfig(vocab_size=20, d_model=8, **both)
     with pytest.raises(UserError, match="BartModel"):
         dissect(AutoModel.from_config(config).eval(), five_tokens())
@@ -173,7 +187,9 @@ def test_what_is_no_encoder_is_refused():
 def text_task(folder: str, max_length: int):
     texts = [Text(str(number), ("good film",), number % 2) for number in range(4)]
     tokenizer = hub.load_tokenizer(folder, None)
-    return TextClassification({"train": texts, "validation": texts, "test": texts}, [0, 1], tokenizer, max_length)
+    return TextClassification(
+        {"train": texts, "validation": texts, "test": texts}, [0, 1], tokenizer, max_length
+    )
 
 
 @pytest.mark.parametrize(("family", "most"), [("bert", 66), ("roberta", 65), ("distilbert", 66)])
@@ -181,7 +197,9 @@ def test_more_tokens_than_there_are_positions_are_refused(folders, family, most)
     """RoBERTa counts its positions from behind that of padding."""
     config = Config(name="encoder", pretrained=folders[family])
     assert encoders.build(config, text_task(folders[family], most), None).n_layers == 3
-    with pytest.raises(UserError, match=f"max_length = {most + 1}: too many tokens for .*; lower task.max_length"):
+    with pytest.raises(
+        UserError, match=f"max_length = {most + 1}: too many tokens for .*; lower task.max_length"
+    ):
         encoders.build(config, text_task(folders[family], most + 1), None)
 
 
@@ -190,9 +208,18 @@ def test_the_first_token_of_a_causal_model_is_no_readout(tmp_path):
     AutoModel.from_config(config).save_pretrained(tmp_path)
     tiny_tokenizer(pairs_have_types=False).save_pretrained(tmp_path)
     task = text_task(str(tmp_path), 16)
-    assert encoders.build(Config(name="encoder", pretrained=str(tmp_path), readout="mean"), task, None).n_layers == 2
-    with pytest.raises(UserError, match=r"does not attend to the others; set model.readout to mean"):
-        encoders.build(Config(name="encoder", pretrained=str(tmp_path), readout="first"), task, None)
+    assert (
+        encoders.build(
+            Config(name="encoder", pretrained=str(tmp_path), readout="mean"), task, None
+        ).n_layers
+        == 2
+    )
+    with pytest.raises(
+        UserError, match=r"does not attend to the others; set model.readout to mean"
+    ):
+        encoders.build(
+            Config(name="encoder", pretrained=str(tmp_path), readout="first"), task, None
+        )
 
 
 # ---------------------------------------------------------------- real weights
@@ -210,7 +237,9 @@ def test_real_weights_give_the_librarys_answer_whatever_the_padding(minilm):
     torch.manual_seed(0)
     model = Encoder(hub.load_encoder(minilm, None), n_classes=2, readout="mean").eval()
     tokenizer = hub.load_tokenizer(minilm, None)
-    encoded = tokenizer(["a fine film", "dull , and far too long for what little it has to say"], padding=True)
+    encoded = tokenizer(
+        ["a fine film", "dull , and far too long for what little it has to say"], padding=True
+    )
     batch = {name: torch.tensor(value) for name, value in encoded.items()}
     states = model.layer_states(model.signal(batch)[0], batch)
     assert model.n_layers == len(states) == 6

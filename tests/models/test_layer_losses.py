@@ -35,12 +35,17 @@ def measured(problem, size, gammas=(0.0, 0.7), split="test"):
 
 def answers(problem, batch, precision):
     model = problem.layerwise.model
-    return [model.readout(state, batch).to(precision) for state in model.layer_states(model.signal(batch)[0], batch)]
+    return [
+        model.readout(state, batch).to(precision)
+        for state in model.layer_states(model.signal(batch)[0], batch)
+    ]
 
 
 def test_losses_are_the_tasks_losses_of_the_readout_at_each_layer(problem):
     batch = problem.task.collate(problem.task.examples("test")[:5])
-    expected = [problem.task.losses(answer, batch) for answer in answers(problem, batch, torch.float32)]
+    expected = [
+        problem.task.losses(answer, batch) for answer in answers(problem, batch, torch.float32)
+    ]
     losses = problem.layerwise(batch)
     assert losses.dtype == torch.float32
     assert torch.equal(losses, torch.stack(expected))
@@ -70,7 +75,9 @@ def test_constant_layers_have_the_same_losses_and_no_gradient(problem):
     assert torch.equal(losses, plain)
     weights = [weight for weight in problem.layerwise.parameters() if weight.requires_grad]
     for layer, moves in enumerate((False, False, True)):
-        gradients = torch.autograd.grad(losses[layer].sum(), weights, retain_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(
+            losses[layer].sum(), weights, retain_graph=True, allow_unused=True
+        )
         assert any(gradient is not None and gradient.any() for gradient in gradients) == moves
 
 
@@ -83,7 +90,9 @@ def test_learned_weights_come_back_and_those_of_another_model_are_refused(proble
     with pytest.raises(UserError, match="does not fit this model: unexpected key 'strange'"):
         layerwise.load_learned_weights({**weights, "strange": weights[name]})
     with pytest.raises(UserError, match=name.replace(".", r"\.")):
-        layerwise.load_learned_weights({key: value for key, value in weights.items() if key != name})
+        layerwise.load_learned_weights(
+            {key: value for key, value in weights.items() if key != name}
+        )
 
 
 def test_measurements_do_not_depend_on_the_batch_size(problem):
@@ -108,7 +117,9 @@ def test_a_level_is_the_same_alone_and_in_a_grid(problem):
 
 
 def test_means_are_weighted():
-    part = Measurement(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([3.0, 1.0]), ["x", "y"])
+    part = Measurement(
+        torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([3.0, 1.0]), ["x", "y"]
+    )
     assert part.layer_losses.tolist() == [1.25]
     assert part.layer_scores.tolist() == [0.25]
     assert Measurement.joined([part, part]).layer_losses.tolist() == [1.25]
@@ -130,7 +141,10 @@ class Frames:
 @pytest.mark.parametrize("grey", [0.0, 0.1, 37.3, 255.0])
 def test_a_constant_signal_has_sigma_0_with_a_warning(grey):
     model: Any = Frames()
-    with pytest.warns(DataWarning, match=r"σ_x = 0: the clean signal .* is constant, so only γ = 0 and discrete noise"):
+    with pytest.warns(
+        DataWarning,
+        match=r"σ_x = 0: the clean signal .* is constant, so only γ = 0 and discrete noise",
+    ):
         assert measure_sigma(model, [{"frames": torch.full((3, 4, 50, 50), grey)}] * 3) == 0
 
 
@@ -139,7 +153,9 @@ def test_a_signal_that_is_not_finite_is_refused(value):
     model: Any = Frames()
     frames = torch.rand(3, 4, 5, 5)
     frames[1, 2, 3, 4] = value
-    with pytest.raises(UserError, match=r"σ_x is not finite: .* check the data and the pretrained weights"):
+    with pytest.raises(
+        UserError, match=r"σ_x is not finite: .* check the data and the pretrained weights"
+    ):
         measure_sigma(model, [{"frames": frames}])
 
 

@@ -1,4 +1,5 @@
-"""Low-rank adapters of encoders and vision transformers; test_causal.py has those of causal models."""
+"""Low-rank adapters of encoders and vision transformers; test_causal.py has those of causal
+models."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ every = pytest.mark.parametrize("family", [*TEXT, *IMAGES])
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, str]:
-    """Models by family; those with a linear readout have tokens that are narrower than their patches."""
+    """Models by family; those with a linear readout have tokens that are narrower than their
+    patches."""
     root = tmp_path_factory.mktemp("pretrained")
     made = {family: tiny_pretrained(root / family, family) for family in TEXT}
     for name in IMAGES:
@@ -36,14 +38,17 @@ def folders(tmp_path_factory) -> dict[str, str]:
     return made
 
 
-def build(folders: dict[str, str], family: str, lora: Lora | None = RANK_2, seed: int = 0) -> LayerwiseLosses:
+def build(
+    folders: dict[str, str], family: str, lora: Lora | None = RANK_2, seed: int = 0
+) -> LayerwiseLosses:
     """A model with its task; new weights are drawn from a seed."""
     torch.manual_seed(seed)
     common: dict[str, Any] = {"pretrained": folders[family], "lora": lora}
     if family in TEXT:
         task = text_task(folders[family], 32)
         return LayerwiseLosses(
-            encoder.build(encoder.Config(name="encoder", readout="mean", **common), task, None), task
+            encoder.build(encoder.Config(name="encoder", readout="mean", **common), task, None),
+            task,
         )
     videos = shapes.tiny_videos()
     common["readout"] = family.split()[1]
@@ -69,7 +74,9 @@ def updated(layerwise: LayerwiseLosses, family: str, steps: int = 3) -> None:
 
 def weights(layerwise: LayerwiseLosses, *, learned: bool) -> dict[str, Tensor]:
     pairs = layerwise.named_parameters()
-    return {name: weight.detach().clone() for name, weight in pairs if weight.requires_grad == learned}
+    return {
+        name: weight.detach().clone() for name, weight in pairs if weight.requires_grad == learned
+    }
 
 
 @every
@@ -103,9 +110,17 @@ def test_updates_move_every_adapter_and_no_fixed_weight(folders, family):
     digest = layerwise.frozen_digest()
     updated(layerwise, family)
     assert layerwise.frozen_digest() == digest
-    assert all(torch.equal(weight, fixed[name]) for name, weight in weights(layerwise, learned=False).items())
-    assert not any(torch.equal(weight, learned[name]) for name, weight in weights(layerwise, learned=True).items())
-    assert (layerwise.eval()(batch_for(family)) != before).any(1).all(), "every layer answers otherwise"
+    assert all(
+        torch.equal(weight, fixed[name])
+        for name, weight in weights(layerwise, learned=False).items()
+    )
+    assert not any(
+        torch.equal(weight, learned[name])
+        for name, weight in weights(layerwise, learned=True).items()
+    )
+    assert (layerwise.eval()(batch_for(family)) != before).any(1).all(), (
+        "every layer answers otherwise"
+    )
 
 
 @every
@@ -162,7 +177,11 @@ def test_targets_say_which_modules_get_adapters(folders, family, targets, adapte
     ("family", "targets", "reason"),
     [
         ("bert", ["nowhere"], r"model '\S+', BertModel: Target modules .*nowhere.* not found"),
-        ("bert", ["query", "word_embeddings"], r"^model\.lora\.targets: '\S+word_embeddings' is an embedding"),
+        (
+            "bert",
+            ["query", "word_embeddings"],
+            r"^model\.lora\.targets: '\S+word_embeddings' is an embedding",
+        ),
         ("dinov2 linear", ["nowhere"], r"model '.+', Dinov2Model: Target modules"),
     ],
 )

@@ -31,7 +31,16 @@ HEADS: dict[str, Any] = {
     "image": AutoModelForImageClassification,
 }
 FAMILIES = {
-    "sequence": ("bert", "roberta", "distilbert", "albert", "modernbert", "deberta-v2", "gpt2", "llama"),
+    "sequence": (
+        "bert",
+        "roberta",
+        "distilbert",
+        "albert",
+        "modernbert",
+        "deberta-v2",
+        "gpt2",
+        "llama",
+    ),
     "token": ("bert", "roberta", "distilbert", "gpt2"),
     "causal": ("gpt2", "llama", "opt", "gemma"),
     "masked": ("bert",),
@@ -42,7 +51,15 @@ FAMILIES = {
 def config_of(family: str, **changes: Any) -> Any:
     known = CONFIGS[family]
     # Weights larger than usual, so that layers and losses differ clearly.
-    return type(known)(**{**known.to_dict(), "initializer_range": 0.3, "pad_token_id": 0, "num_labels": 3, **changes})
+    return type(known)(
+        **{
+            **known.to_dict(),
+            "initializer_range": 0.3,
+            "pad_token_id": 0,
+            "num_labels": 3,
+            **changes,
+        }
+    )
 
 
 def model_of(head: str, family: str, **changes: Any) -> Any:
@@ -60,13 +77,19 @@ def batch_of(head: str, seed: int = 0) -> dict[str, Tensor]:
     mask = (torch.arange(9) < torch.tensor([[5], [7], [9]])).long()
     tokens = tokens * mask
     words = torch.where(mask.bool() & (torch.arange(9) % 4 > 0), tokens, -100)
-    labels = {"sequence": classes, "token": torch.where(words < 0, words, words % 3)}.get(head, words)
+    labels = {"sequence": classes, "token": torch.where(words < 0, words, words % 3)}.get(
+        head, words
+    )
     return {"input_ids": tokens, "attention_mask": mask, "labels": labels}
 
 
 def truncated(model: Any, depth: int) -> Any:
     """The same model with its first layers only, built by transformers with the same weights."""
-    name = next(name for name in ("n_layers", "n_layer", "num_hidden_layers") if name in model.config.to_dict())
+    name = next(
+        name
+        for name in ("n_layers", "n_layer", "num_hidden_layers")
+        if name in model.config.to_dict()
+    )
     config = copy.deepcopy(model.config)
     setattr(config, name, depth)
     if getattr(config, "layer_types", None) is not None:
@@ -84,12 +107,16 @@ def test_each_layers_loss_is_that_of_the_model_that_ends_there(head):
         losses = layer_losses(model, batch)
         expected = [truncated(model, depth)(**batch).loss for depth in (1, 2, 3)]
         assert losses.shape == (3,)
-        assert losses.tolist() == pytest.approx([loss.item() for loss in expected], rel=1e-5), family
+        assert losses.tolist() == pytest.approx([loss.item() for loss in expected], rel=1e-5), (
+            family
+        )
         assert len({round(loss, 4) for loss in losses.tolist()}) == 3
         assert torch.equal(losses[-1], model(**batch).loss)
 
 
-@pytest.mark.parametrize(("head", "family"), [("sequence", "bert"), ("causal", "llama"), ("causal", "gpt2")])
+@pytest.mark.parametrize(
+    ("head", "family"), [("sequence", "bert"), ("causal", "llama"), ("causal", "gpt2")]
+)
 def test_each_layers_gradient_is_that_of_the_model_that_ends_there(head, family):
     model, batch = model_of(head, family), batch_of(head)
     losses = layer_losses(model, batch)
@@ -170,7 +197,11 @@ def test_adapters_of_peft_are_trained_through_every_layers_loss():
     losses = layer_losses(model, batch)
     assert torch.equal(losses[-1], model(**batch).loss)
     losses[0].backward()
-    touched = {name for name, weight in model.named_parameters() if weight.grad is not None and weight.grad.any()}
+    touched = {
+        name
+        for name, weight in model.named_parameters()
+        if weight.grad is not None and weight.grad.any()
+    }
     assert touched
     assert all("layers.0." in name and "lora_B" in name for name in touched)
 
@@ -195,6 +226,14 @@ def test_skipped_layers_are_refused():
 def test_encoder_decoders_are_refused():
     from transformers import T5Config, T5ForConditionalGeneration
 
-    config = T5Config(vocab_size=50, d_model=8, d_kv=4, d_ff=8, num_layers=2, num_heads=2, decoder_start_token_id=0)
+    config = T5Config(
+        vocab_size=50,
+        d_model=8,
+        d_kv=4,
+        d_ff=8,
+        num_layers=2,
+        num_heads=2,
+        decoder_start_token_id=0,
+    )
     with pytest.raises(UserError, match="T5ForConditionalGeneration"):
         layer_losses(T5ForConditionalGeneration(config).eval(), batch_of("causal"))

@@ -74,7 +74,8 @@ def test_frames_that_do_not_fit_the_patches_are_refused(model):
 def test_a_task_that_is_not_video_is_refused():
     task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
     with pytest.raises(
-        UserError, match=r"^model any needs a video task: set task.name to ucsd, folder or another video task$"
+        UserError,
+        match=r"^model any needs a video task: set task.name to ucsd, folder or another video task$",
     ):
         video_task(task, "any")
     videos = tiny_videos()

@@ -28,7 +28,12 @@ def literal_states(model: UnrolledTransformer, words: list[int]) -> list[list[li
         return [sum(m * v for m, v in zip(row, vector, strict=True)) for row in matrix]
 
     x = [
-        [w + p for w, p in zip(model.words.weight[word].tolist(), model.positions.weight[t].tolist(), strict=True)]
+        [
+            w + p
+            for w, p in zip(
+                model.words.weight[word].tolist(), model.positions.weight[t].tolist(), strict=True
+            )
+        ]
         for t, word in enumerate(words)
     ]
     states = []
@@ -37,12 +42,19 @@ def literal_states(model: UnrolledTransformer, words: list[int]) -> list[list[li
         y = [matvec(w1, token) for token in x]
         z = []
         for t in range(len(x)):
-            weights = [math.exp(sum(a * b for a, b in zip(y[t], y[u], strict=True))) for u in range(len(x))]
+            weights = [
+                math.exp(sum(a * b for a, b in zip(y[t], y[u], strict=True))) for u in range(len(x))
+            ]
             total = sum(weights)
-            z.append([sum(w * x[u][i] for u, w in enumerate(weights)) / total for i in range(len(x[0]))])
+            z.append(
+                [sum(w * x[u][i] for u, w in enumerate(weights)) / total for i in range(len(x[0]))]
+            )
         eta = model.layer.step_size
         n = len(w2)
-        w_s = [[(1 - eta) * (i == j) - eta / 2 * (w2[i][j] + w2[j][i]) for j in range(n)] for i in range(n)]
+        w_s = [
+            [(1 - eta) * (i == j) - eta / 2 * (w2[i][j] + w2[j][i]) for j in range(n)]
+            for i in range(n)
+        ]
         x = [[max(0.0, value) for value in matvec(w_s, token)] for token in z]
         states.append(x)
     return states
@@ -56,7 +68,9 @@ def test_batched_layers_equal_the_equations_token_by_token(tie_layers):
     assert len(states) == model.n_layers == 3
     for row, words in enumerate([[3, 4, 5, 6], [7, 8], [9, 10, 1]]):
         for state, expected in zip(states, literal_states(model, words), strict=True):
-            assert torch.allclose(state[row, : len(words)], torch.tensor(expected, dtype=torch.double), atol=1e-10)
+            assert torch.allclose(
+                state[row, : len(words)], torch.tensor(expected, dtype=torch.double), atol=1e-10
+            )
 
 
 def test_answer_at_layer_l_is_that_of_the_plain_model():
@@ -74,7 +88,9 @@ def test_answer_at_layer_l_is_that_of_the_plain_model():
                 w1, w2 = self.m.layer_weights(layer)
                 y = x @ w1.T
                 scores = (y @ y.mT).masked_fill(~mask[:, None], float("-inf"))
-                w_s = (1 - self.m.layer.step_size) * torch.eye(len(w2)) - self.m.layer.step_size / 2 * (w2 + w2.T)
+                w_s = (1 - self.m.layer.step_size) * torch.eye(
+                    len(w2)
+                ) - self.m.layer.step_size / 2 * (w2 + w2.T)
                 x = (scores.softmax(-1) @ x @ w_s.double()).relu()
             pooled = torch.stack([row[keep].mean(0) for row, keep in zip(x, mask, strict=True)])
             return self.m.head(pooled)
@@ -86,7 +102,10 @@ def test_answer_at_layer_l_is_that_of_the_plain_model():
 
 def test_padding_changes_no_answer():
     model, batch = model_and_batch()
-    padded = {**batch, **{key: nn.functional.pad(batch[key], [0, 3]) for key in ("input_ids", "attention_mask")}}
+    padded = {
+        **batch,
+        **{key: nn.functional.pad(batch[key], [0, 3]) for key in ("input_ids", "attention_mask")},
+    }
     for state, wide in zip(
         model.layer_states(model.signal(batch)[0], batch),
         model.layer_states(model.signal(padded)[0], padded),
@@ -99,7 +118,9 @@ def test_gradients_equal_finite_differences():
     model, batch = model_and_batch()
 
     def answers(signal: torch.Tensor) -> torch.Tensor:
-        return torch.stack([model.readout(state, batch) for state in model.layer_states(signal, batch)])
+        return torch.stack(
+            [model.readout(state, batch) for state in model.layer_states(signal, batch)]
+        )
 
     signal = model.signal(batch)[0].detach().requires_grad_()
     assert torch.autograd.gradcheck(answers, (signal,))

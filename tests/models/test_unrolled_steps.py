@@ -17,7 +17,9 @@ from cudt.models.unrolled_steps import (
 )
 
 
-def random_tokens(scale: float, seed: int, batch: int = 8, tokens: int = 7, width: int = 5) -> torch.Tensor:
+def random_tokens(
+    scale: float, seed: int, batch: int = 8, tokens: int = 7, width: int = 5
+) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return scale * torch.randn(batch, tokens, width, dtype=torch.double, generator=generator)
 
@@ -36,7 +38,9 @@ def test_attention_energy_equals_a_literal_sum():
     for t in range(5):
         expected += 0.5 * sum(v * v for v in y[0, t].tolist())
         for u in range(t):
-            distance = sum((a - b) ** 2 for a, b in zip(y[0, t].tolist(), y[0, u].tolist(), strict=True))
+            distance = sum(
+                (a - b) ** 2 for a, b in zip(y[0, t].tolist(), y[0, u].tolist(), strict=True)
+            )
             expected -= math.exp(-0.5 * distance)
     assert attention_energy(y, mask).item() == pytest.approx(expected, abs=1e-9)
 
@@ -54,8 +58,11 @@ def test_relu_energy_equals_a_literal_sum_and_is_infinite_below_zero():
 
 
 def scattered_tokens(scale: float, seed: int) -> torch.Tensor:
-    """Tokens around a centre that is not the origin, which is where steps towards each other can lengthen vectors."""
-    centre = torch.randn(8, 1, 5, dtype=torch.double, generator=torch.Generator().manual_seed(1000 + seed))
+    """Tokens around a centre that is not the origin, which is where steps towards each other can
+    lengthen vectors."""
+    centre = torch.randn(
+        8, 1, 5, dtype=torch.double, generator=torch.Generator().manual_seed(1000 + seed)
+    )
     return random_tokens(scale, seed) + 5 * centre
 
 
@@ -85,13 +92,17 @@ def test_the_step_of_the_proof_is_the_preconditioned_gradient_step():
 
 
 def test_weighted_attention_can_raise_the_attention_energy_away_from_the_origin():
-    # Two tokens far from each other are drawn outwards to a third; it is drawn inwards by both, but only once.
+    # Two tokens far from each other are drawn outwards to a third; it is drawn inwards by both, but
+    # only once.
     y = torch.tensor([[[100.0, 0.0], [99.0, 1.5], [99.0, -1.5]]], dtype=torch.double)
     mask = torch.ones(1, 3, dtype=torch.bool)
     after = attend(y, torch.eye(2, dtype=torch.double), mask, weighted=True)
     assert (attention_energy(after, mask) - attention_energy(y, mask)).item() > 1
     assert pair_energy(after, mask).item() < pair_energy(y, mask).item()
-    assert attention_energy(attention_descent_step(y, mask), mask).item() < attention_energy(y, mask).item()
+    assert (
+        attention_energy(attention_descent_step(y, mask), mask).item()
+        < attention_energy(y, mask).item()
+    )
 
 
 def test_unweighted_attention_promises_neither():
@@ -107,7 +118,9 @@ def test_padding_takes_no_part_in_energies_or_steps():
     y, mask = random_tokens(0.7, 0), ALL.clone()
     mask[:, 5:] = False
     assert torch.allclose(attention_energy(y, mask), attention_energy(y[:, :5], ALL[:, :5]))
-    assert torch.allclose(attention_descent_step(y, mask)[:, :5], attention_descent_step(y[:, :5], ALL[:, :5]))
+    assert torch.allclose(
+        attention_descent_step(y, mask)[:, :5], attention_descent_step(y[:, :5], ALL[:, :5])
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -141,7 +154,8 @@ def test_relu_step_up_to_its_bound_never_raises_its_energy():
 
 def test_relu_step_far_above_its_bound_raises_its_energy():
     w2 = torch.eye(5, dtype=torch.double) * 3
-    # Curvature 4 along a direction in which a long step overshoots; minus signs would be cut off by the ReLU.
+    # Curvature 4 along a direction in which a long step overshoots; minus signs would be cut off by
+    # the ReLU.
     w2[0, 1] = w2[1, 0] = -3.5
     x = random_tokens(1.0, 0).abs()
     bound = largest_descending_step(w2)

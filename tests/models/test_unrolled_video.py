@@ -15,7 +15,16 @@ from tests.shapes import batch_of, tiny_videos
 
 def model_of(size: int = 8, frames: int = 3, spread: float = 0.2, **changes: Any) -> UnrolledVideo:
     """A UT whose weights have left their start, each in its own direction."""
-    config = Config(**{"name": "unrolled_video", "layers": 3, "patch": 4, "atoms": 5, "step_size": 0.4, **changes})
+    config = Config(
+        **{
+            "name": "unrolled_video",
+            "layers": 3,
+            "patch": 4,
+            "atoms": 5,
+            "step_size": 0.4,
+            **changes,
+        }
+    )
     model = unrolled_video.build(config, tiny_videos(size, frames), None).double()
     generator = torch.Generator().manual_seed(0)
     for weight in model.parameters():
@@ -42,13 +51,18 @@ def literal_layers(model: UnrolledVideo, x: list[Any]) -> list[Any]:
     for layer in range(model.n_layers):
         w1, w2 = (weight.tolist() for weight in model.layer_weights(layer))
         eta, n = model.layer.step_size, len(w2)
-        w_s = [[(1 - eta) * (i == j) - eta / 2 * (w2[i][j] + w2[j][i]) for j in range(n)] for i in range(n)]
+        w_s = [
+            [(1 - eta) * (i == j) - eta / 2 * (w2[i][j] + w2[j][i]) for j in range(n)]
+            for i in range(n)
+        ]
         y = [times(w1, token) for token in x]
         z = []
         for t in range(len(x)):
             logits = [sum(a * b for a, b in zip(y[t], y[u], strict=True)) for u in range(len(x))]
             weights = [math.exp(logit - max(logits)) for logit in logits]
-            z.append([sum(w * x[u][i] for u, w in enumerate(weights)) / sum(weights) for i in range(n)])
+            z.append(
+                [sum(w * x[u][i] for u, w in enumerate(weights)) / sum(weights) for i in range(n)]
+            )
         x = [[max(0.0, value) for value in times(w_s, token)] for token in z]
         layers.append(x)
     return layers
@@ -63,7 +77,9 @@ def literal_frames(model: UnrolledVideo, video: torch.Tensor) -> torch.Tensor:
             place = (slice(None), slice(top, top + side), slice(left, left + side))
             x = [(frame / 255).flatten().tolist() for frame in video[place]]
             for layer, patches in enumerate(literal_layers(model, x)):
-                made[layer][place] = 255 * torch.tensor(patches, dtype=torch.double).view(-1, side, side)
+                made[layer][place] = 255 * torch.tensor(patches, dtype=torch.double).view(
+                    -1, side, side
+                )
     return made
 
 
@@ -100,7 +116,9 @@ def test_weights_start_from_the_dictionary_of_cosines():
     for layer in range(3):
         w1, w2 = model.layer_weights(layer)
         assert torch.allclose(w1, d.T / norm, atol=1e-6)
-        assert torch.allclose(0.6 * torch.eye(16) - 0.2 * (w2 + w2.T), torch.eye(16, dtype=torch.double), atol=1e-6)
+        assert torch.allclose(
+            0.6 * torch.eye(16) - 0.2 * (w2 + w2.T), torch.eye(16, dtype=torch.double), atol=1e-6
+        )
 
 
 def test_tied_layers_share_their_weights():

@@ -25,7 +25,11 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "other means": {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]},
     "no mean": {"do_normalize": False},
     "another scale": {"rescale_factor": 1 / 128},
-    "no scale": {"do_rescale": False, "image_mean": [120.0, 110.0, 100.0], "image_std": [60.0, 50.0, 40.0]},
+    "no scale": {
+        "do_rescale": False,
+        "image_mean": [120.0, 110.0, 100.0],
+        "image_std": [60.0, 50.0, 40.0],
+    },
     "another size": OTHER_SIZE,
     "a smaller size": {"size": {"height": 8, "width": 12}},
     "another size, bicubic": {**OTHER_SIZE, "resample": 3},
@@ -50,7 +54,9 @@ def with_processor(folder: Path, settings: dict[str, Any]) -> ViT:
 
 def noisy_frames(examples: int = 2, length: int = 3, size: int = 16) -> torch.Tensor:
     """Some of them below 0 or above 255, as noise makes them."""
-    return 128 + 90 * torch.randn(examples, length, size, size, generator=torch.Generator().manual_seed(0))
+    return 128 + 90 * torch.randn(
+        examples, length, size, size, generator=torch.Generator().manual_seed(0)
+    )
 
 
 # ---------------------------------------------------------------- layers
@@ -58,7 +64,9 @@ def noisy_frames(examples: int = 2, length: int = 3, size: int = 16) -> torch.Te
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_layer_states_are_those_that_the_library_lists_and_the_last_is_what_its_norm_gets(folders, family):
+def test_layer_states_are_those_that_the_library_lists_and_the_last_is_what_its_norm_gets(
+    folders, family
+):
     model, batch = build(folders[family]), batch_of(noisy_frames())
     plain = AutoModel.from_pretrained(folders[family]).eval()
     expected = plain(pixel_values=model.process(batch["frames"]), output_hidden_states=True)
@@ -73,13 +81,18 @@ def test_layer_states_are_those_that_the_library_lists_and_the_last_is_what_its_
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_the_number_of_layers_is_read_off_the_model(tmp_path, depth):
     model = build(tiny_vision(tmp_path, num_hidden_layers=depth))
-    assert model.n_layers == len(model.layer_states(noisy_frames(), batch_of(noisy_frames()))) == depth
+    assert (
+        model.n_layers == len(model.layer_states(noisy_frames(), batch_of(noisy_frames()))) == depth
+    )
 
 
 @torch.no_grad()
 def test_frames_are_looked_at_one_by_one(folders):
     model, frames = build(folders["vit"]), noisy_frames()
-    together = [model.readout(state, batch_of(frames)) for state in model.layer_states(frames, batch_of(frames))]
+    together = [
+        model.readout(state, batch_of(frames))
+        for state in model.layer_states(frames, batch_of(frames))
+    ]
     for t in range(3):
         batch = batch_of(frames[:, t : t + 1])
         for answer, state in zip(together, model.layer_states(batch["frames"], batch), strict=True):
@@ -95,9 +108,15 @@ def test_no_weight_that_is_trained_is_left_without_a_gradient(folders, family, l
     losses = layerwise(task.collate(task.examples("train")), layers=layers)
     losses.mean().backward()
     frozen = {
-        name.removeprefix("model.encoder.") for name, weight in layerwise.named_parameters() if not weight.requires_grad
+        name.removeprefix("model.encoder.")
+        for name, weight in layerwise.named_parameters()
+        if not weight.requires_grad
     }
-    assert [name for name, weight in layerwise.named_parameters() if weight.requires_grad and weight.grad is None] == []
+    assert [
+        name
+        for name, weight in layerwise.named_parameters()
+        if weight.requires_grad and weight.grad is None
+    ] == []
     assert {name for name in frozen if ".layer" in f".{name}" and "layernorm" not in name} == set()
     assert {name.split(".")[0] for name in frozen} <= {"layernorm", "norm", "pooler", "embeddings"}
     assert {name for name in frozen if name.startswith("embeddings")} <= {"embeddings.mask_token"}
@@ -151,35 +170,62 @@ def test_tokens_that_hold_the_pixels_of_their_patches_are_read_as_the_frames(tmp
     # An error of 0.1 in every normalised number is one of the metric on the scale of 0 to 255.
     away = model.readout(torch.cat([others, patches + 0.1], dim=1), batch)
     deviation = sum(settings["image_std"]) / 3
-    assert tiny_videos().scores(away, batch).mean().sqrt().item() == pytest.approx(0.1 * deviation * 255, rel=1e-3)
+    assert tiny_videos().scores(away, batch).mean().sqrt().item() == pytest.approx(
+        0.1 * deviation * 255, rel=1e-3
+    )
 
 
 @torch.no_grad()
 def test_a_border_that_the_processor_would_cut_off_stays(tmp_path):
-    cut = {"size": {"height": 20, "width": 20}, "do_center_crop": True, "crop_size": {"height": 16, "width": 16}}
-    model, frames = build(tiny_vision(tmp_path / "cut", "deit", processor=cut), size=24), noisy_frames(size=24)
+    cut = {
+        "size": {"height": 20, "width": 20},
+        "do_center_crop": True,
+        "crop_size": {"height": 16, "width": 16},
+    }
+    model, frames = (
+        build(tiny_vision(tmp_path / "cut", "deit", processor=cut), size=24),
+        noisy_frames(size=24),
+    )
     whole = build(tiny_vision(tmp_path / "whole", "deit"), size=24)
     assert torch.equal(model.process(frames), whole.process(frames))
 
 
 # ---------------------------------------------------------------- what is refused
 
-SHORT_BERT = BertConfig(**{"vocab_size": 20, **{key: SMALL_IMAGES[key] for key in list(SMALL_IMAGES)[:4]}})
+SHORT_BERT = BertConfig(
+    **{"vocab_size": 20, **{key: SMALL_IMAGES[key] for key in list(SMALL_IMAGES)[:4]}}
+)
 REFUSED: dict[str, tuple[Any, dict[str, Any] | None, str]] = {
-    "a text encoder with an image processor": (SHORT_BERT, {}, "BertModel does not split images into square patches"),
+    "a text encoder with an image processor": (
+        SHORT_BERT,
+        {},
+        "BertModel does not split images into square patches",
+    ),
     "another size": (
         IMAGE_CONFIGS["vit"],
         {"size": {"height": 32, "width": 32}},
         "ViTModel cannot be used as a model of im",
     ),
-    "no size": (IMAGE_CONFIGS["vit"], {"do_resize": False}, "does not define an output height and width"),
+    "no size": (
+        IMAGE_CONFIGS["vit"],
+        {"do_resize": False},
+        "does not define an output height and width",
+    ),
     "another way to resize": (
         IMAGE_CONFIGS["vit"],
         {"resample": 1},
         "must resize by bilinear or bicubic interpolation",
     ),
-    "one channel": (ViTConfig(**SMALL_IMAGES, num_channels=1), {}, "ViTModel cannot be used as a model of images"),
-    "masked patches": (ViTMAEConfig(**SMALL_IMAGES), {}, "the last tokens of ViTMAEModel are not its patches"),
+    "one channel": (
+        ViTConfig(**SMALL_IMAGES, num_channels=1),
+        {},
+        "ViTModel cannot be used as a model of images",
+    ),
+    "masked patches": (
+        ViTMAEConfig(**SMALL_IMAGES),
+        {},
+        "the last tokens of ViTMAEModel are not its patches",
+    ),
     "tokens behind the patches": (
         YolosConfig(**{**SMALL_IMAGES, "image_size": [16, 16]}),
         {},
@@ -204,7 +250,9 @@ NARROW: dict[str, Any] = {"hidden_size": 32}
 
 
 def build_linear(folder: str, size: int = 16) -> ViT:
-    return vit.build(Config(name="vit", pretrained=folder, readout="linear"), tiny_videos(size), None).eval()
+    return vit.build(
+        Config(name="vit", pretrained=folder, readout="linear"), tiny_videos(size), None
+    ).eval()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -225,7 +273,9 @@ def test_a_linear_readout_reads_tokens_of_another_width(tmp_path, family):
         number = 4 * (row % 4) + column % 4
         normalised = token @ model.head.weight[number] + model.head.bias[number]
         # ViT's processor maps x to (x/255 − 0.5)/0.5.
-        assert answer[0, t, row, column].item() == pytest.approx((0.5 * normalised.item() + 0.5) * 255, rel=1e-3)
+        assert answer[0, t, row, column].item() == pytest.approx(
+            (0.5 * normalised.item() + 0.5) * 255, rel=1e-3
+        )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -238,10 +288,15 @@ def test_the_final_norm_is_applied_once_to_every_layer(tmp_path, family):
         assert torch.equal(model.normed(state), norm(state))
 
 
-@pytest.mark.parametrize("settings", [{}, PROCESSORS["other means"], PROCESSORS["no scale"]], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, PROCESSORS["other means"], PROCESSORS["no scale"]], ids=str
+)
 @torch.no_grad()
 def test_every_layer_starts_with_the_mean_grey_of_the_image_processor(tmp_path, settings):
-    model, frames = build_linear(tiny_vision(tmp_path, "dinov2", processor=settings, **NARROW)), noisy_frames()
+    model, frames = (
+        build_linear(tiny_vision(tmp_path, "dinov2", processor=settings, **NARROW)),
+        noisy_frames(),
+    )
     means = settings.get("image_mean", [0.5] * 3)
     grey = sum(means) / 3 * (1 if "do_rescale" in settings else 255)
     for state in model.layer_states(frames, batch_of(frames)):
@@ -255,8 +310,14 @@ def test_a_linear_readout_and_the_norm_before_it_are_trained(tmp_path, family):
     # At 0 no gradient passes through it.
     torch.nn.init.normal_(layerwise.model.get_parameter("head.weight"))
     layerwise(task.collate(task.examples("train"))).mean().backward()
-    gradients = {name: weight.grad for name, weight in layerwise.named_parameters() if weight.requires_grad}
+    gradients = {
+        name: weight.grad for name, weight in layerwise.named_parameters() if weight.requires_grad
+    }
     # BEiT's only norm behind its layers belongs to its pooler.
     norm = {"dinov3": ["norm.weight"], "beit": []}.get(family, ["layernorm.weight"])
-    assert {"model.head.weight", "model.head.bias", *(f"model.encoder.{name}" for name in norm)} <= gradients.keys()
+    assert {
+        "model.head.weight",
+        "model.head.bias",
+        *(f"model.encoder.{name}" for name in norm),
+    } <= gradients.keys()
     assert all(gradient is not None for gradient in gradients.values())

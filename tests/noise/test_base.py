@@ -6,7 +6,8 @@ from cudt.noise.base import distribution, scale_of, training_level
 
 
 @pytest.mark.parametrize(
-    ("kind", "symbol", "seen"), [("gaussian", "γ", 0.4), ("uniform", "γ", 0.4), ("discrete", "p", 0.0)]
+    ("kind", "symbol", "seen"),
+    [("gaussian", "γ", 0.4), ("uniform", "γ", 0.4), ("discrete", "p", 0.0)],
 )
 def test_texts_are_damaged_with_a_probability_that_no_training_has_seen(kind, symbol, seen):
     assert scale_of(kind).symbol == symbol
@@ -14,5 +15,9 @@ def test_texts_are_damaged_with_a_probability_that_no_training_has_seen(kind, sy
 
 
 def test_levels_up_to_that_of_training_are_in_distribution():
-    assert [distribution("uniform", level, 0.4) for level in (0.0, 0.4, 0.41)] == ["ID", "ID", "OOD"]
+    assert [distribution("uniform", level, 0.4) for level in (0.0, 0.4, 0.41)] == [
+        "ID",
+        "ID",
+        "OOD",
+    ]
     assert [distribution("discrete", level, 0.4) for level in (0.0, 0.1)] == ["ID", "OOD"]

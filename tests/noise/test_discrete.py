@@ -24,7 +24,8 @@ NASTY = [
     "half \ud83d",
 ]
 
-#: Every character once, none of them one that noise puts in: words of nine letters and a wide space each.
+#: Every character once, none of them one that noise puts in: words of nine letters and a wide space
+#: each.
 WORD = 10
 LONG = "".join(chr(0x10000 + i) if i % WORD < WORD - 1 else "\u2003" for i in range(30_000))
 
@@ -51,15 +52,19 @@ def test_what_comes_in_is_any_printable_character_of_ascii():
 @pytest.mark.parametrize("probability", [0.03, 0.1, 0.3, 0.6])
 def test_a_share_p_of_words_is_gone_and_a_share_p_of_the_other_characters_replaced(probability):
     damaged = damage(LONG, probability)
-    # Whole words go, with the space behind them. Four standard deviations of 3,000 words, and of their characters.
+    # Whole words go, with the space behind them. Four standard deviations of 3,000 words, and of
+    # their characters.
     assert len(damaged) % WORD == 0
-    assert 1 - len(damaged) / len(LONG) == pytest.approx(probability, abs=4 * (probability / 3000) ** 0.5)
+    assert 1 - len(damaged) / len(LONG) == pytest.approx(
+        probability, abs=4 * (probability / 3000) ** 0.5
+    )
     replaced = sum(character.isascii() for character in damaged) / len(damaged)
     assert replaced == pytest.approx(probability, abs=4 * (probability / len(damaged)) ** 0.5)
 
 
 def words_by_position(damaged: str) -> dict[int, str]:
-    """What became of each word that is left, by its position in the text; a character that is intact tells it."""
+    """What became of each word that is left, by its position in the text; a character that is
+    intact tells it."""
     words = {}
     for start in range(0, len(damaged), WORD):
         word = damaged[start : start + WORD]
@@ -105,13 +110,20 @@ def literal(texts: Sequence[str], probability: float, seed: int, example: str) -
         removal, replacement = generator.random(len(words)), generator.random(len(text))
         substitutes = ALPHABET[generator.integers(len(ALPHABET), size=len(text))]
         draws = iter(zip(replacement, substitutes, strict=True))
-        made = [[new if u < probability else old for old, (u, new) in zip(word, draws, strict=False)] for word in words]
-        damaged.append("".join("".join(word) for word, u in zip(made, removal, strict=True) if u >= probability))
+        made = [
+            [new if u < probability else old for old, (u, new) in zip(word, draws, strict=False)]
+            for word in words
+        ]
+        damaged.append(
+            "".join(
+                "".join(word) for word, u in zip(made, removal, strict=True) if u >= probability
+            )
+        )
     return tuple(damaged)
 
 
-#: Code points from which texts are drawn: ASCII, Latin-1, white space of all kinds, NUL, combining characters,
-#: surrogates, and the highest.
+#: Code points from which texts are drawn: ASCII, Latin-1, white space of all kinds, NUL, combining
+#: characters, surrogates, and the highest.
 KINDS = [
     range(32, 127),
     range(256),
@@ -135,8 +147,13 @@ def test_every_text_is_damaged_as_by_a_loop_over_its_characters(kinds, probabili
     # Small parts, so that the examples are spread over several.
     monkeypatch.setattr("cudt.noise.discrete._AT_ONCE", 300)
     generator = np.random.default_rng(kinds)
-    examples = [(f"id{number}", tuple(drawn_text(generator, kinds) for _ in range(number % 4))) for number in range(40)]
+    examples = [
+        (f"id{number}", tuple(drawn_text(generator, kinds) for _ in range(number % 4)))
+        for number in range(40)
+    ]
     examples += [(f"nasty{number}", (text, text)) for number, text in enumerate(NASTY)]
     expected = [literal(texts, probability, 3, example) for example, texts in examples]
     assert NOISE.corrupt_all(examples, probability, 3) == expected
-    assert [NOISE.corrupt(texts, probability, 3, example) for example, texts in examples] == expected
+    assert [
+        NOISE.corrupt(texts, probability, 3, example) for example, texts in examples
+    ] == expected

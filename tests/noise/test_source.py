@@ -64,12 +64,16 @@ def test_sigma_is_the_standard_deviation_over_real_positions(problem):
     model, task = problem.layerwise.model, problem.task
     examples = task.examples("train")
     batches = [task.collate(examples[start : start + 7]) for start in range(0, len(examples), 7)]
-    everything = torch.cat([model.signal(batch)[0][batch["attention_mask"].bool()] for batch in batches])
+    everything = torch.cat(
+        [model.signal(batch)[0][batch["attention_mask"].bool()] for batch in batches]
+    )
     expected = everything.double().std(correction=0).item()
     assert measure_sigma(model, batches) == pytest.approx(expected, rel=1e-9)
 
 
-def literal_noise(kind: str, seed: int, ids: list[str], lengths: list[int], positions: int) -> torch.Tensor:
+def literal_noise(
+    kind: str, seed: int, ids: list[str], lengths: list[int], positions: int
+) -> torch.Tensor:
     """The definition, one example after the other, padded at the end."""
     rows = []
     for name, length in zip(ids, lengths, strict=True):

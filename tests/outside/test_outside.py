@@ -1,4 +1,5 @@
-"""A package outside of cudt adds one of each thing, in one file each, and its runs go through every command."""
+"""A package outside of cudt adds one of each thing, in one file each, and its runs go through every
+command."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ evaluation: {gammas: [0.0, 0.2, 1.0], perturbations: [toys.laplace, gaussian]}
 
 
 def cudt(folder: Path, *arguments: str) -> str:
-    """What `cudt` prints in a new process; it is forked, because importing torch takes longer than the command."""
+    """What `cudt` prints in a new process; it is forked, because importing torch takes longer than
+    the command."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(str(HERE))
@@ -96,6 +98,8 @@ def test_the_outside_model_and_objective_are_listed_with_the_run(folder):
 def test_without_the_package_the_error_names_the_module(folder):
     command = [sys.executable, "-m", "cudt", "train", "--recipe", "mine.yaml"]
     environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert "no Python module 'toys.residual'; install its package or set PYTHONPATH" in done.stderr

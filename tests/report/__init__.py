@@ -30,18 +30,23 @@ INPUT_RMSE = 45.0
 
 
 def changed_info(info: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """The values of a run.json with some changed; a test names only the parts of `best` and `verdicts` that matter."""
+    """The values of a run.json with some changed; a test names only the parts of `best` and
+    `verdicts` that matter."""
     if "best" in changes:
         changes["best"] = {**info["best"], **changes["best"]}
     if "verdicts" in changes:
         numbers = dict.fromkeys(("loss", "allowed", "violation", "standard_error", "slack"), 0.0)
-        changes["verdicts"] = [{"layer": 1, **numbers, **dict(verdict)} for verdict in changes["verdicts"]]
+        changes["verdicts"] = [
+            {"layer": 1, **numbers, **dict(verdict)} for verdict in changes["verdicts"]
+        ]
     return {**info, **changes}
 
 
 def with_info(run: ReadRun, **changes: Any) -> ReadRun:
     """A run that was read, with other values in its run.json."""
-    return replace(run, info=FinishedInfo.model_validate(changed_info(run.info.model_dump(), **changes)))
+    return replace(
+        run, info=FinishedInfo.model_validate(changed_info(run.info.model_dump(), **changes))
+    )
 
 
 def make_run(
@@ -59,16 +64,22 @@ def make_run(
     overrides: Sequence[str] = (),
     **info: Any,
 ) -> Run:
-    """A finished run with this accuracy at each γ (a list stands for noise seeds), or with None not yet evaluated.
+    """A finished run with this accuracy at each γ (a list stands for noise seeds), or with None not
+    yet evaluated.
 
-    `steps` are the shares of ratios below 1, from 1 to 2 and above; an old run has neither these nor intervals.
-    `overrides` are settings of its recipe.
+    `steps` are the shares of ratios below 1, from 1 to 2 and above; an old run has neither these
+    nor intervals. `overrides` are settings of its recipe.
     """
     recipe = NamedRecipe(name, tiny_recipe(*overrides, objective=objective, seed=seed).settings)
     folder = out / f"{objective}-{recipe.identity()}"
     run = Run(folder, recipe)
     write_recipe(run)
-    facts = {"recipe": name, "objective": objective, "seed": seed, "variant": recipe.identity(without_seed=True)}
+    facts = {
+        "recipe": name,
+        "objective": objective,
+        "seed": seed,
+        "variant": recipe.identity(without_seed=True),
+    }
     facts |= {"layers": len(losses)}
     plant_info(run, **changed_info(raw_info(trained), **{**facts, **info}))
     run.write_table("layers", trained.read_table("layers"))
@@ -92,19 +103,36 @@ def make_run(
     rows = [(kind, level, *row) for row in bins]
     run.write_table("ratio_bins", pd.DataFrame(rows, columns=TABLES["ratio_bins"]))
     summary = {"mean": 0.8, "median": 0.75, "decreasing": below, "n": 80.0}
-    ratios = [(kind, level, layer, *pair) for layer in range(len(losses)) if layer != 1 for pair in summary.items()]
+    ratios = [
+        (kind, level, layer, *pair)
+        for layer in range(len(losses))
+        if layer != 1
+        for pair in summary.items()
+    ]
     run.write_table("ratios", pd.DataFrame(ratios, columns=TABLES["ratios"]))
     return run
 
 
-def plant_descent(run: Run, levels: Mapping[float, Mapping[str, float]], kind: str = "gaussian") -> None:
-    """Add numbers about the whole model to the summary of a run's constraints, by level and name."""
-    rows = [(kind, level, 0, name, value) for level, values in levels.items() for name, value in values.items()]
-    run.merge_table("descent", pd.DataFrame(rows, columns=TABLES["descent"]), ["perturbation", "gamma"])
+def plant_descent(
+    run: Run, levels: Mapping[float, Mapping[str, float]], kind: str = "gaussian"
+) -> None:
+    """Add numbers about the whole model to the summary of a run's constraints, by level and
+    name."""
+    rows = [
+        (kind, level, 0, name, value)
+        for level, values in levels.items()
+        for name, value in values.items()
+    ]
+    run.merge_table(
+        "descent", pd.DataFrame(rows, columns=TABLES["descent"]), ["perturbation", "gamma"]
+    )
 
 
-def plant_constraints(run: Run, levels: Mapping[float, Sequence[float]], error: float = 0.01) -> None:
-    """Write the test losses of a run's layers by level, with one standard error; the verdicts are not looked at."""
+def plant_constraints(
+    run: Run, levels: Mapping[float, Sequence[float]], error: float = 0.01
+) -> None:
+    """Write the test losses of a run's layers by level, with one standard error; the verdicts are
+    not looked at."""
     rows = [
         ("gaussian", level, layer, loss, loss, 0.0, error, "met")
         for level, losses in levels.items()
@@ -124,14 +152,19 @@ def plant_weights(run: Run, updates: Sequence[Sequence[float]], per_epoch: int =
 
 
 def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **changes: Any) -> Run:
-    """A finished run whose metric is an error, with a further metric beside it and losses of squared pixels."""
+    """A finished run whose metric is an error, with a further metric beside it and losses of
+    squared pixels."""
     metric = {"name": "RMSE", "higher_is_better": False, "of_mean": "root"}
     run = make_run(trained, out, rmse, metric=metric, **{"name": "shapes-dust", **changes})
     kind = changes.get("kind", "gaussian")
     ood = [
         (kind, gamma, 0, f"{name}{end}", value + away, 40)
         for gamma, error in rmse.items()
-        for name, value in (("RMSE", error), ("PSNR", 20 * math.log10(255 / error)), ("loss", 256 * error**2))
+        for name, value in (
+            ("RMSE", error),
+            ("PSNR", 20 * math.log10(255 / error)),
+            ("loss", 256 * error**2),
+        )
         for end, away in (("", 0.0), ("_low", -REACH), ("_high", REACH))
     ]
     ood += [(kind, gamma, 0, "input_RMSE", INPUT_RMSE * gamma, 40) for gamma in rmse]
@@ -157,34 +190,48 @@ def make_scored_run(
     kind: str = "gaussian",
     **changes: Any,
 ) -> Run:
-    """A finished run with the scores of its examples: at each level (examples,), or (examples, noise seeds)."""
+    """A finished run with the scores of its examples: at each level (examples,), or (examples,
+    noise seeds)."""
     n = len(next(iter(scores.values())))
     weights = np.ones(n) if weights is None else weights
     ids = [f"test-{number}" for number in range(n)] if ids is None else ids
     by_level = {gamma: values.reshape(n, -1) for gamma, values in scores.items()}
-    curve = {gamma: (weights @ values / weights.sum()).tolist() for gamma, values in by_level.items()}
+    curve = {
+        gamma: (weights @ values / weights.sum()).tolist() for gamma, values in by_level.items()
+    }
     if root:
-        run = make_video_run(trained, out, {g: math.sqrt(mean) for g, (mean,) in curve.items()}, kind=kind, **changes)
+        run = make_video_run(
+            trained, out, {g: math.sqrt(mean) for g, (mean,) in curve.items()}, kind=kind, **changes
+        )
     else:
         run = make_run(trained, out, curve, kind=kind, **changes)
     rows = [
-        pd.DataFrame({"gamma": gamma, "seed": seed, "id": ids, "weight": weights, "score": values[:, seed]})
+        pd.DataFrame(
+            {"gamma": gamma, "seed": seed, "id": ids, "weight": weights, "score": values[:, seed]}
+        )
         for gamma, values in by_level.items()
         for seed in range(values.shape[1])
     ]
-    run.merge_examples(by_part(pd.concat(rows).assign(perturbation=kind)), ["perturbation", "gamma"])
+    run.merge_examples(
+        by_part(pd.concat(rows).assign(perturbation=kind)), ["perturbation", "gamma"]
+    )
     return run
 
 
 def plant_exits(run: Run, levels: Sequence[float], shift: float = 0.0) -> None:
-    """Add early exits with three points a rule: depth 1 + `shift`, 2, 3 at accuracies .6, .8, .9, less 0.1·γ.
+    """Add early exits with three points a rule: depth 1 + `shift`, 2, 3 at accuracies .6, .8, .9,
+    less 0.1·γ.
 
     The second point is chosen. It takes 60 % of the full model's FLOPs.
     """
     points = [(1 + shift, 0.6, 30.0), (2.0, 0.8, 60.0), (3.0, 0.9, 101.0)]
     rows = []
-    for gamma, seed, rule in itertools.product(levels, (0, 1), ("confidence", "entropy", "patience")):
+    for gamma, seed, rule in itertools.product(
+        levels, (0, 1), ("confidence", "entropy", "patience")
+    ):
         for number, (depth, accuracy, flops) in enumerate(points):
             start = ("test", "gaussian", gamma, seed, rule, number, 0.5, int(number == 1))
-            rows.append((*start, accuracy - 0.1 * gamma, 0.9 - 0.1 * gamma, depth, flops, 100.0, 40))
+            rows.append(
+                (*start, accuracy - 0.1 * gamma, 0.9 - 0.1 * gamma, depth, flops, 100.0, 40)
+            )
     run.merge_table("exits", pd.DataFrame(rows, columns=TABLES["exits"]), ["perturbation", "gamma"])

@@ -16,7 +16,9 @@ from tests.report import make_run, make_scored_run
 from tests.report.many import add_history, add_levels
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 
 EVIL = "<script>alert(1)</script>"
@@ -37,7 +39,9 @@ class Opened:
     """A page with all that a browser complained about, and all that it asked for."""
 
     def __init__(self, browser: Any, path: Path, **options: Any) -> None:
-        self.context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
+        self.context = browser.new_context(
+            **{"viewport": {"width": 1200, "height": 900}, **options}
+        )
         self.context.set_default_timeout(PATIENCE)
         self.page = self.context.new_page()
         self.complaints: list[str] = []
@@ -66,7 +70,9 @@ class Opened:
 
     def section(self, recipe: str) -> Any:
         """The charts of a recipe, drawn."""
-        section = self.page.locator("section", has=self.page.get_by_role("heading", name=recipe, exact=True, level=2))
+        section = self.page.locator(
+            "section", has=self.page.get_by_role("heading", name=recipe, exact=True, level=2)
+        )
         charts = section.locator(".interactive")
         charts.scroll_into_view_if_needed()
         charts.and_(self.page.locator("[data-drawn=yes]")).wait_for()
@@ -91,12 +97,15 @@ def n_drawn(charts: Any, chart: str) -> int:
 
 @pytest.fixture(scope="module")
 def written(trained_run, tmp_path_factory) -> Path:
-    """A report on two recipes: two variants of a constrained model and ERM on two seeds under two kinds of noise."""
+    """A report on two recipes: two variants of a constrained model and ERM on two seeds under two
+    kinds of noise."""
     out = tmp_path_factory.mktemp("browser")
     random = np.random.default_rng(0)
     for objective, alpha in (("constrained", 0.1), ("constrained", 0.3), ("erm", None)):
         for seed in (0, 1):
-            scores = {gamma: (random.random(40) < 0.9 - 0.3 * gamma).astype(float) for gamma in LEVELS}
+            scores = {
+                gamma: (random.random(40) < 0.9 - 0.3 * gamma).astype(float) for gamma in LEVELS
+            }
             overrides = [] if alpha is None else [f"descent.alpha={alpha}"]
             run = make_scored_run(
                 trained_run,
@@ -115,7 +124,9 @@ def written(trained_run, tmp_path_factory) -> Path:
             other = table.assign(perturbation="uniform", value=table["value"] / 2)
             run.write_table("ood", pd.concat([table, other]))
     for objective in ("constrained", "erm"):
-        make_run(trained_run, out / "evil", dict.fromkeys(LEVELS, 0.8), objective=objective, name=EVIL)
+        make_run(
+            trained_run, out / "evil", dict.fromkeys(LEVELS, 0.8), objective=objective, name=EVIL
+        )
     return report.write([out / "runs", out / "evil"], out / "report").page
 
 
@@ -131,7 +142,9 @@ def curve(written: Path, kind: str, objective: str) -> list[list[float]]:
     """The curves of an objective as curves.csv has them."""
     table = pd.read_csv(written.parent / "curves.csv", dtype={"variant": str})
     rows = table[
-        (table["recipe"] == "reviews-ut") & (table["perturbation"] == kind) & (table["objective"] == objective)
+        (table["recipe"] == "reviews-ut")
+        & (table["perturbation"] == kind)
+        & (table["objective"] == objective)
     ]
     return sorted(mine["mean"].tolist() for _, mine in rows.groupby("variant"))
 
@@ -142,9 +155,13 @@ def test_charts_show_the_numbers_of_the_tables_and_nothing_else_is_asked_for(ope
     # Each with its band.
     assert n_drawn(charts, "curves") == 6
     shown = [trace["y"] for trace in traces(charts, "curves")]
-    np.testing.assert_allclose(sorted(shown[:2]), curve(written, "gaussian", "constrained"), rtol=1e-4)
+    np.testing.assert_allclose(
+        sorted(shown[:2]), curve(written, "gaussian", "constrained"), rtol=1e-4
+    )
     np.testing.assert_allclose(shown[2:], curve(written, "gaussian", "erm"), rtol=1e-4)
-    assert n_drawn(charts, "layers") == n_drawn(charts, "ratios") == n_drawn(charts, "training") == 3
+    assert (
+        n_drawn(charts, "layers") == n_drawn(charts, "ratios") == n_drawn(charts, "training") == 3
+    )
     assert [trace["x"] for trace in traces(charts, "ratios")] == [[0.5, 1.5]] * 3
     opened.section(EVIL)
     assert [url for url in opened.requests if not url.startswith("data:")] == [written.as_uri()]

@@ -94,8 +94,16 @@ def test_erm_is_matched_with_the_constrained_runs_of_its_model_settings(constrai
 def test_each_kind_of_constraints_is_compared_with_erm_on_its_own(constrained, erm):
     ladder = variant_of(constrained, "ladder", {"descent": {"form": "ladder", "gradient": "full"}})
     stricter = variant_of(constrained, "stricter", {"descent": {"alpha": 0.3}})
-    assert [constraint_kind(run) for run in (constrained, ladder, stricter, erm)] == ["", "ladder", "", ""]
-    assert matches([constrained, ladder, stricter, erm]) == [[constrained, stricter, erm], [ladder, erm]]
+    assert [constraint_kind(run) for run in (constrained, ladder, stricter, erm)] == [
+        "",
+        "ladder",
+        "",
+        "",
+    ]
+    assert matches([constrained, ladder, stricter, erm]) == [
+        [constrained, stricter, erm],
+        [ladder, erm],
+    ]
 
 
 def test_settings_that_a_sweep_repeats_on_several_seeds_are_compared_on_their_own(constrained, erm):
@@ -103,7 +111,9 @@ def test_settings_that_a_sweep_repeats_on_several_seeds_are_compared_on_their_ow
     first, second = at(first, "a"), at(second, "b")
     of_seeds, search = sweep_of(first, second, is_search=False), sweep_of(first, second)
     runs = with_measures([first, second, erm], [of_seeds])
-    assert [[run.name for run in match] for match in matches(runs)] == [[one.name, erm.name] for one in (first, second)]
+    assert [[run.name for run in match] for match in matches(runs)] == [
+        [one.name, erm.name] for one in (first, second)
+    ]
     assert [hows(compare(match, NOISE)) for match in matches(runs)] == [["1 seed", "1 seed"]] * 2
     chosen = with_measures([first, second, erm], [search])
     assert [len(match) for match in matches(chosen)] == [3]
@@ -149,16 +159,22 @@ def test_runs_of_an_ablation_do_not_join_the_search_of_their_cell(constrained, e
     assert hows(compare(kept, NOISE)) == ["1 seed", "1 seed"]
 
 
-def test_ablations_are_in_the_tables_of_a_report_but_not_in_its_comparisons(trained_run, tmp_path, monkeypatch):
+def test_ablations_are_in_the_tables_of_a_report_but_not_in_its_comparisons(
+    trained_run, tmp_path, monkeypatch
+):
     folder = tmp_path / "runs" / "reviews-ut"
     curves = {"constrained": {0.0: 0.9, 1.0: 0.6}, "erm": {0.0: 0.9, 1.0: 0.5}}
     for objective, values in curves.items():
         make_run(trained_run, folder, values, objective=objective)
     ablated = make_run(trained_run, folder, {0.0: 0.9, 1.0: 0.8}, overrides=["descent.alpha=0.4"])
-    monkeypatch.setattr(report.sweeps, "ablations", lambda searched, runs: {f"reviews-ut/{ablated.path.name}"})
+    monkeypatch.setattr(
+        report.sweeps, "ablations", lambda searched, runs: {f"reviews-ut/{ablated.path.name}"}
+    )
     made = report.write([tmp_path / "runs"], tmp_path / "report")
     assert len(made.table) == 3
-    table = pd.read_csv(tmp_path / "report" / "tables" / "accuracy-auc-other.csv").set_index("objective")
+    table = pd.read_csv(tmp_path / "report" / "tables" / "accuracy-auc-other.csv").set_index(
+        "objective"
+    )
     assert table["best_of"].tolist() == [0, 0]
     # The trapezoid of 0.9 and 0.6; the ablation's would be of 0.8.
     assert table.loc["constrained", "ours"] == pytest.approx(0.75)

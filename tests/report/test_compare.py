@@ -15,7 +15,14 @@ from cudt.report.collect import ReadRun, collect
 from cudt.report.comparable import SIDES
 from cudt.report.compare import Comparison, compare, criterion, failing_layers
 from tests.report import make_scored_run, with_info
-from tests.report.test_paper_results import evaluated, planted, seeds, unevaluated, validated, variants
+from tests.report.test_paper_results import (
+    evaluated,
+    planted,
+    seeds,
+    unevaluated,
+    validated,
+    variants,
+)
 
 __all__ = ["planted"]
 
@@ -69,7 +76,9 @@ def test_runs_that_differ_only_in_their_seed_all_count(constrained, erm):
 
 
 @pytest.mark.parametrize("searched", SIDES)
-def test_with_several_variants_on_one_side_both_are_the_best_of_all_their_runs(searched, constrained, erm):
+def test_with_several_variants_on_one_side_both_are_the_best_of_all_their_runs(
+    searched, constrained, erm
+):
     runs = {"constrained": constrained, "erm": erm}
     other = next(side for side in SIDES if side != searched)
     tried = variants(runs[searched], 0.3, 0.1, 0.2)
@@ -102,7 +111,10 @@ def test_runs_scored_at_the_same_validation_levels_are_ranked_by_their_mean_metr
     judged = [validated(first, 0.9, 0.5), validated(second, 0.8, 0.7)]
     assert best_by_validation(judged)[0].info.variant == "1"
     # Of an error, less is better.
-    errors = [with_info(one, metric={"name": "RMSE", "higher_is_better": False, "of_mean": "root"}) for one in judged]
+    errors = [
+        with_info(one, metric={"name": "RMSE", "higher_is_better": False, "of_mean": "root"})
+        for one in judged
+    ]
     assert best_by_validation(errors)[0].info.variant == "0"
 
 
@@ -115,7 +127,10 @@ def test_a_level_of_validation_that_is_not_a_number_is_never_the_best(constraine
 def test_both_sides_are_chosen_by_one_criterion(constrained, erm):
     # By loss the first of each; by the metric the second.
     ours, theirs = (variants(run, 0.1, 0.9) for run in (constrained, erm))
-    judged = [[validated(first, 0.5, 0.5), validated(second, 0.9, 0.9)] for first, second in (ours, theirs)]
+    judged = [
+        [validated(first, 0.5, 0.5), validated(second, 0.9, 0.9)]
+        for first, second in (ours, theirs)
+    ]
     assert [run.info.variant for run in chosen([*judged[0], *judged[1]])] == ["1", "1"]
     assert [run.info.variant for run in chosen([*judged[0], *theirs])] == ["0", "0"]
 
@@ -134,10 +149,14 @@ def test_both_sides_are_read_at_the_levels_that_all_their_runs_have(constrained,
 
 
 @pytest.mark.parametrize("broken", SIDES)
-def test_what_is_not_a_number_at_one_level_is_none_at_all_and_never_better(broken, trained_run, tmp_path):
+def test_what_is_not_a_number_at_one_level_is_none_at_all_and_never_better(
+    broken, trained_run, tmp_path
+):
     random = np.random.default_rng(0)
     for side in SIDES:
-        scores = {gamma: random.random(60) + (5.0 if side == broken else 0.0) for gamma in (0.0, 1.0, 2.0)}
+        scores = {
+            gamma: random.random(60) + (5.0 if side == broken else 0.0) for gamma in (0.0, 1.0, 2.0)
+        }
         if side == broken:
             scores[2.0] = np.full(60, math.nan)
         make_scored_run(trained_run, tmp_path, scores, objective=side)
@@ -146,7 +165,11 @@ def test_what_is_not_a_number_at_one_level_is_none_at_all_and_never_better(broke
         assert math.isnan(made.mean(broken, quantity))
         between = made.difference(quantity)
         assert math.isnan(between.difference)
-        assert (between.unit, between.better, between.reason) == ("", "", "the metric is not a number")
+        assert (between.unit, between.better, between.reason) == (
+            "",
+            "",
+            "the metric is not a number",
+        )
     # A quantity without that level keeps its number.
     assert made.difference("id_mean").better == broken
 
@@ -165,7 +188,9 @@ def scored_runs(trained_run: Any, out: Path, *, alphas: Sequence[float]) -> list
 
 
 @pytest.mark.parametrize(("alphas", "is_even"), [([0.1], True), ([0.1, 0.2], False)])
-def test_the_best_of_more_is_not_better_though_the_interval_leaves_out_0(alphas, is_even, trained_run, tmp_path):
+def test_the_best_of_more_is_not_better_though_the_interval_leaves_out_0(
+    alphas, is_even, trained_run, tmp_path
+):
     made = compare(scored_runs(trained_run, tmp_path, alphas=alphas), NOISE)
     between = made.difference("ood_mean")
     assert between.difference == pytest.approx(1)
@@ -188,7 +213,9 @@ def test_the_best_of_more_is_not_better_though_the_interval_leaves_out_0(alphas,
 )
 def test_the_layers_that_fail_are_named_except_for_erm(verdicts, words, constrained, erm):
     listed = [{"layer": layer, "verdict": verdict} for layer, verdict in enumerate(verdicts, 1)]
-    ours, theirs = (with_info(run, verdicts=listed, feasible=not words) for run in (constrained, erm))
+    ours, theirs = (
+        with_info(run, verdicts=listed, feasible=not words) for run in (constrained, erm)
+    )
     assert failing_layers(ours) == words
     assert failing_layers(theirs) == ""
     made = compare([ours, theirs], NOISE)

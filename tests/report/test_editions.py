@@ -28,18 +28,29 @@ def test_runs_of_one_recipe_on_other_test_data_are_apart(trained_run, tmp_path):
     assert marked["reviews-ut", "erm", 1] == "1"
     assert marked["other", "constrained", 0] == ""
     (warning,) = warnings
-    assert warning.startswith("reviews-ut: the runs have 2 different sets of test data or frozen weights")
+    assert warning.startswith(
+        "reviews-ut: the runs have 2 different sets of test data or frozen weights"
+    )
     assert len({cell_of(run) for run in runs if run.recipe == "reviews-ut"}) == 2
     assert sorted(families(runs)) == ["other", "reviews-ut, test data=1", "reviews-ut, test data=2"]
     # Seeds on other data are no seeds of a group.
     assert sorted(len(group.runs) for group in read_groups(runs)) == [1, 1, 1, 1, 2]
 
 
-def test_test_data_are_named_by_the_settings_of_the_task_where_these_make_the_difference(trained_run, tmp_path):
+def test_test_data_are_named_by_the_settings_of_the_task_where_these_make_the_difference(
+    trained_run, tmp_path
+):
     for size in (40, 60):
         for objective in ("constrained", "erm"):
             overrides = [f"task.test={size}"]
-            make_run(trained_run, tmp_path, CURVE, objective=objective, overrides=overrides, test_data=str(size))
+            make_run(
+                trained_run,
+                tmp_path,
+                CURVE,
+                objective=objective,
+                overrides=overrides,
+                test_data=str(size),
+            )
     runs, _ = editions.mark(collect([tmp_path]).runs)
     assert {name: len(mine) for name, mine in families(runs).items()} == {
         "reviews-ut, test=40": 2,

@@ -23,7 +23,9 @@ def test_weights_at_the_end_of_an_epoch_are_those_of_its_multipliers(trained_run
     (found,) = collect([made.path]).runs
     # α = 0.1: λ_l − 0.9·λ_{l+1}, and 1 + λ_L.
     assert effective_weights.weights_at_end(found) == pytest.approx({1: -0.25, 2: 0.5, 3: 1.0})
-    assert effective_weights.weights_at_end(found, "last") == pytest.approx({1: 0.0, 2: -0.9, 3: 2.0})
+    assert effective_weights.weights_at_end(found, "last") == pytest.approx(
+        {1: 0.0, 2: -0.9, 3: 2.0}
+    )
 
 
 def test_shares_of_updates_with_a_negative_weight(run):

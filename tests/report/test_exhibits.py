@@ -18,7 +18,10 @@ CURVE = {0.0: 0.9, 1.0: 0.6}
 
 @pytest.fixture
 def pair(trained_run, tmp_path) -> list[Run]:
-    return [make_run(trained_run, tmp_path, CURVE, objective=objective) for objective in ("constrained", "erm")]
+    return [
+        make_run(trained_run, tmp_path, CURVE, objective=objective)
+        for objective in ("constrained", "erm")
+    ]
 
 
 def read(run: Run) -> list[ReadRun]:
@@ -55,7 +58,9 @@ def test_pictures_beyond_the_budget_are_left_out_and_counted(pair, monkeypatch):
     (sample,) = exhibits.samples(read(pair[0]), pictures)
     assert len(sample["pictures"]) == 1
     assert pictures.left_out == [second]
-    assert pictures.note() == [f"1 picture is not shown, since the page would be too large: {second}"]
+    assert pictures.note() == [
+        f"1 picture is not shown, since the page would be too large: {second}"
+    ]
     assert pictures.inline(first) is None
     (note,) = pictures.note()
     assert note.startswith("2 pictures are not shown")
@@ -73,7 +78,10 @@ def complete(run: Run, name: str, content: Any) -> Path:
 
 def answers(*texts: str) -> list[dict[str, str]]:
     of = {"generator": "run", "dataset": "ask"}
-    return [{"instruction": f"question {number}", "output": text, **of} for number, text in enumerate(texts)]
+    return [
+        {"instruction": f"question {number}", "output": text, **of}
+        for number, text in enumerate(texts)
+    ]
 
 
 def test_answers_to_the_same_instruction_are_side_by_side(pair):
@@ -86,7 +94,10 @@ def test_answers_to_the_same_instruction_are_side_by_side(pair):
     assert shown["answers"] == [
         {
             "instruction": f"question {number}",
-            "outputs": [{"title": f"{name}, seed 0", "text": f"{name} {verb}"} for name in ("constrained", "erm")],
+            "outputs": [
+                {"title": f"{name}, seed 0", "text": f"{name} {verb}"}
+                for name in ("constrained", "erm")
+            ],
         }
         for number, verb in enumerate(("says", "adds"))
     ]

@@ -1,4 +1,5 @@
-"""Constrained against ERM on the page: the rows, the sentence above them, and how they are shown."""
+"""Constrained against ERM on the page: the rows, the sentence above them, and how they are
+shown."""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ import pytest
 
 from cudt.report.headline import verdict
 from tests.report import make_run
-from tests.report.test_page import CURVES, Parsed, _without_plotly, material, pair, pair_page, rendered
+from tests.report.test_page import (
+    CURVES,
+    Parsed,
+    _without_plotly,
+    material,
+    pair,
+    pair_page,
+    rendered,
+)
 
 __all__ = ["_without_plotly", "pair", "pair_page"]
 
@@ -49,14 +58,17 @@ def test_the_verdict_counts_every_comparison_and_keeps_single_runs_apart_from_se
         {"better": "", "unit": "", "low": math.nan, "high": math.nan},
     ]
     assert verdict(rows) == (
-        "Out of distribution, of 8 comparisons: 1 favours the unconstrained model, 1 shows no clear difference, "
+        "Out of distribution, of 8 comparisons: 1 favours the unconstrained model, 1 shows no "
+        "clear difference, "
         "1 has unequal numbers of runs (intervals over training seeds); "
         "3 favour the constrained model, 1 favours the unconstrained model "
-        "(intervals over test examples of single runs, which say nothing about other training seeds); "
+        "(intervals over test examples of single runs, which say nothing about other training "
+        "seeds); "
         "1 has no interval."
     )
     assert verdict(rows[-2:]) == (
-        "Out of distribution, of 2 comparisons: 1 shows no clear difference (intervals over training seeds); "
+        "Out of distribution, of 2 comparisons: 1 shows no clear difference (intervals over "
+        "training seeds); "
         "1 has no interval."
     )
     assert verdict([]) == ""
@@ -69,9 +81,13 @@ def test_without_a_run_of_each_objective_there_is_no_comparison(trained_run, tmp
 
 
 def test_an_infeasible_run_is_marked_and_its_layers_are_named(trained_run, tmp_path):
-    verdicts = [dict(verdict, verdict="violated") for verdict in trained_run.finished_info().verdicts]
+    verdicts = [
+        dict(verdict, verdict="violated") for verdict in trained_run.finished_info().verdicts
+    ]
     for objective, curve in CURVES.items():
-        make_run(trained_run, tmp_path, curve, objective=objective, feasible=False, verdicts=verdicts)
+        make_run(
+            trained_run, tmp_path, curve, objective=objective, feasible=False, verdicts=verdicts
+        )
     (row,) = compared(tmp_path)
     assert row["infeasible"] == "seed 0: violated at layers 1–3"
     html = rendered(tmp_path)

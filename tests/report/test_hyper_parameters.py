@@ -35,7 +35,8 @@ def rows_of(runs: list[ReadRun], model: str, dataset: str) -> pd.DataFrame:
 
 
 def test_the_papers_retentions_are_shown_as_rates():
-    # It prints 0.774 for DistilBERT on IMDb, 6.50 for DUST and 5.50 for UT on video, 0.95 for Llama.
+    # It prints 0.774 for DistilBERT on IMDb, 6.50 for DUST and 5.50 for UT on video, 0.95 for
+    # Llama.
     assert settings_of([], "DistilBERT", "IMDb")["alpha_paper"] == pytest.approx(0.226)
     assert settings_of([], "DUST", "")["alpha_paper"] == pytest.approx(0.35)
     assert settings_of([], "UT", "")["alpha_paper"] == pytest.approx(0.45)
@@ -44,17 +45,30 @@ def test_the_papers_retentions_are_shown_as_rates():
 
 def test_the_papers_other_settings_are_as_it_prints_them():
     row = settings_of([], "DistilBERT", "IMDb")
-    assert row[["f_0_paper", "beta_paper", "eta_2_paper", "layers_paper"]].tolist() == [1.0, 1.07, 0.0383, 12]
+    assert row[["f_0_paper", "beta_paper", "eta_2_paper", "layers_paper"]].tolist() == [
+        1.0,
+        1.07,
+        0.0383,
+        12,
+    ]
 
 
 @pytest.mark.parametrize(("seed", "scale"), [(0, 127.5**2 / 3), (1, 1e-3)])
-def test_a_scaled_problem_with_scaled_f_0_and_beta_divided_by_the_scale_has_the_same_multipliers(seed, scale):
-    """The conversion of ViT's settings, on problems with β = 0.71: all gradients grow alike, so λ is the same."""
+def test_a_scaled_problem_with_scaled_f_0_and_beta_divided_by_the_scale_has_the_same_multipliers(
+    seed, scale
+):
+    """The conversion of ViT's settings, on problems with β = 0.71: all gradients grow alike, so λ
+    is the same."""
     losses = torch.rand(3, generator=torch.Generator().manual_seed(seed), dtype=torch.double) + 0.5
 
     def gradients(factor: float) -> tuple[torch.Tensor | None, ...]:
         descent = LayerwiseDescent(
-            3, 0.56, 2.0 * factor, resilience="slack", beta=0.71 / factor, dual=Dual(learning_rate=3e-4)
+            3,
+            0.56,
+            2.0 * factor,
+            resilience="slack",
+            beta=0.71 / factor,
+            dual=Dual(learning_rate=3e-4),
         )
         (slack,) = descent.slack_parameters()
         slack.data.copy_(factor * torch.tensor([0.1, 0.2, 0.3]))
@@ -94,7 +108,9 @@ def test_recipes_have_the_settings_that_the_paper_prints(recipe, printed, row):
     descent = load(recipe).settings.descent
     ours = [descent.alpha, descent.reference, descent.beta, descent.dual.learning_rate]
     # Recipes round to the three digits of the table.
-    assert ours == pytest.approx([printed[key] for key in ("alpha", "f_0", "beta", "eta_2")], rel=5e-3)
+    assert ours == pytest.approx(
+        [printed[key] for key in ("alpha", "f_0", "beta", "eta_2")], rel=5e-3
+    )
 
 
 @pytest.mark.parametrize("recipe", [name for name, _, row in PRINTED if row["model"] == "UT"])
@@ -153,7 +169,9 @@ def test_a_search_contains_the_settings_that_the_paper_prints(recipe):
 
 def with_alpha(run: ReadRun, alpha: float) -> ReadRun:
     settings = run.run.recipe.settings
-    changed = settings.model_copy(update={"descent": settings.descent.model_copy(update={"alpha": alpha})})
+    changed = settings.model_copy(
+        update={"descent": settings.descent.model_copy(update={"alpha": alpha})}
+    )
     return replace(run, run=replace(run.run, recipe=NamedRecipe(run.recipe, changed)))
 
 

@@ -51,8 +51,11 @@ def test_curves_are_the_numbers_of_the_tables(shown):
     assert first["x"] == [0.0, 0.4, 1.0]
     assert first["y"] == pytest.approx([0.85, 0.75, 0.55])
     assert first["seeds"] == 2
-    # Of two seeds a tenth apart the deviation is 0.1 / √2; of a single one the interval of its examples is shown.
-    assert first["low"] == pytest.approx([value - 0.1 / math.sqrt(2) for value in first["y"]], abs=1e-5)
+    # Of two seeds a tenth apart the deviation is 0.1 / √2; of a single one the interval of its
+    # examples is shown.
+    assert first["low"] == pytest.approx(
+        [value - 0.1 / math.sqrt(2) for value in first["y"]], abs=1e-5
+    )
     assert second["low"] == pytest.approx([value - REACH for value in second["y"]])
     assert (erm["x"], erm["y"]) == ([0.0, 0.4], [0.7, 0.6])
 
@@ -60,7 +63,10 @@ def test_curves_are_the_numbers_of_the_tables(shown):
 def test_the_noisy_input_is_a_curve_of_video_alone(shown, trained_run, tmp_path):
     assert shown["kinds"]["gaussian"]["input"] is None
     make_video_run(trained_run, tmp_path, {0.5: 9.0, 1.0: 12.0})
-    assert section_of(tmp_path)["kinds"]["gaussian"]["input"] == {"x": [0.5, 1.0], "y": [INPUT_RMSE / 2, INPUT_RMSE]}
+    assert section_of(tmp_path)["kinds"]["gaussian"]["input"] == {
+        "x": [0.5, 1.0],
+        "y": [INPUT_RMSE / 2, INPUT_RMSE],
+    }
 
 
 def test_losses_by_layer_are_given_at_every_level_of_a_group(shown):
@@ -88,4 +94,6 @@ def test_training_shows_the_multipliers_of_a_run_of_each_group_thinned(shown):
     assert second["multipliers"][1]["y"][-1] == pytest.approx(3 * line["y"][-1], rel=1e-4)
     assert erm["multipliers"] == []
     assert [line["layer"] for line in erm["losses"]] == [1, 2, 3]
-    assert erm["losses"][0]["y"] == pytest.approx([1 / (step + 1) for step in range(0, 50, 10)], rel=1e-4)
+    assert erm["losses"][0]["y"] == pytest.approx(
+        [1 / (step + 1) for step in range(0, 50, 10)], rel=1e-4
+    )

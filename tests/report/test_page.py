@@ -20,7 +20,10 @@ from cudt.runs.run import Run, write_recipe
 from tests.report import GAMMA_TRAIN, make_run, save_samples
 
 EVIL = "<script>alert(1)</script>"
-CURVES = {"constrained": {0.0: 0.9, GAMMA_TRAIN: 0.8, 1.0: 0.7}, "erm": {0.0: 0.95, GAMMA_TRAIN: 0.75, 1.0: 0.5}}
+CURVES = {
+    "constrained": {0.0: 0.9, GAMMA_TRAIN: 0.8, 1.0: 0.7},
+    "erm": {0.0: 0.95, GAMMA_TRAIN: 0.75, 1.0: 0.5},
+}
 
 
 class Parsed(HTMLParser):
@@ -38,7 +41,11 @@ class Parsed(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += [name for name, _ in attrs]
-        self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
+        self.links += [
+            value or ""
+            for name, value in attrs
+            if name in ("src", "href", "srcset", "action", "data")
+        ]
         if tag == "script":
             self.scripts.append("")
 
@@ -109,7 +116,9 @@ def test_the_page_shows_every_run_with_its_verdicts_settings_and_commands(pair, 
     text = Parsed(pair_page).text
     assert "2 finished runs of 1 recipe ·" in text
     for run in collect([pair]).runs:
-        command = f"cudt eval-ood {run.run.path} --perturbation gaussian --gammas 0,0.4,1 --noise-seed 0"
+        command = (
+            f"cudt eval-ood {run.run.path} --perturbation gaussian --gammas 0,0.4,1 --noise-seed 0"
+        )
         assert f"{run.info.command}\n{command}" in text
         assert run.run.recipe.text() in text
         for verdict in run.info.verdicts:
@@ -137,7 +146,9 @@ def test_names_and_texts_are_shown_and_never_run(trained_run, tmp_path):
     write_recipe(Run(run.path, NamedRecipe(EVIL, claims)))
     complete(run, "<img onerror=alert(3)>.json", [answer(f"Why {EVIL}?", f"So {EVIL}")])
     make_run(trained_run, tmp_path, CURVES["erm"], **changes, objective="erm")
-    broken = make_run(trained_run, tmp_path, None, objective="supervised", status="failed", reason=EVIL)
+    broken = make_run(
+        trained_run, tmp_path, None, objective="supervised", status="failed", reason=EVIL
+    )
     save_samples(run, "<img onerror=alert(1)>")
     html = rendered(tmp_path)
     parsed = Parsed(html)
@@ -146,7 +157,13 @@ def test_names_and_texts_are_shown_and_never_run(trained_run, tmp_path):
     assert "onerror" not in parsed.attributes
     # The page has three scripts of its own: the data, plotly and page.js.
     assert parsed.tags.count("script") == 3
-    texts = [f"cudt {EVIL}", f"{broken.path}: failed ({EVIL})", f"Why {EVIL}?", f"So {EVIL}", f"Claims {EVIL}"]
+    texts = [
+        f"cudt {EVIL}",
+        f"{broken.path}: failed ({EVIL})",
+        f"Why {EVIL}?",
+        f"So {EVIL}",
+        f"Claims {EVIL}",
+    ]
     for text in [*texts, "<img onerror=alert(1)>", "<img onerror=alert(3)>", f"{EVIL} on reviews"]:
         assert text in parsed.text, text
 
@@ -166,13 +183,19 @@ def test_commands_name_every_kind_of_noise_seed_and_picture(trained_run, tmp_pat
     run = make_run(trained_run, tmp_path, {0.0: [0.9, 0.8], 1.0: [0.7, 0.6]}, kind="discrete")
     save_samples(run, "discrete-a", "discrete-b")
     (read,) = collect([tmp_path]).runs
-    options = "--perturbation discrete --probabilities 0,1 --noise-seed 0 --noise-seed 1 --save-samples 2"
+    options = (
+        "--perturbation discrete --probabilities 0,1 --noise-seed 0 --noise-seed 1 --save-samples 2"
+    )
     assert page.evaluation_commands(read) == [f"cudt eval-ood {run.path} {options}"]
 
 
 def test_figures_with_the_content_of_the_charts_are_for_print_only(pair, tmp_path):
     figures = []
-    for name, recipe in (("gaussian-layer-ratios", "reviews-ut"), ("by-depth", "reviews-ut"), ("grid", "")):
+    for name, recipe in (
+        ("gaussian-layer-ratios", "reviews-ut"),
+        ("by-depth", "reviews-ut"),
+        ("grid", ""),
+    ):
         path = tmp_path / f"{name}.png"
         path.write_text(name)
         figures.append(Figure(recipe, f"Title of {name}", path, path))

@@ -18,7 +18,9 @@ Array = np.ndarray[Any, Any]
 LEVELS = (0.0, GAMMA_TRAIN, 1.0)
 
 
-def drawn(seed: int, n: int = 40, noise_seeds: int = 1, levels: tuple[float, ...] = LEVELS) -> dict[float, Array]:
+def drawn(
+    seed: int, n: int = 40, noise_seeds: int = 1, levels: tuple[float, ...] = LEVELS
+) -> dict[float, Array]:
     rng = np.random.default_rng(seed)
     return {gamma: rng.uniform(0.2, 0.9 - gamma / 4, (n, noise_seeds)) for gamma in levels}
 
@@ -38,7 +40,9 @@ def by_quantity(table: pd.DataFrame) -> pd.DataFrame:
 # ---------------------------------------------------------------- oracles
 
 
-def slow_twin(ours: dict[float, Array], erm: dict[float, Array], weights: Array, *, root: bool) -> dict[str, Any]:
+def slow_twin(
+    ours: dict[float, Array], erm: dict[float, Array], weights: Array, *, root: bool
+) -> dict[str, Any]:
     """The paired bootstrap, literally: one example at a time."""
 
     def quantities(rows: list[int]) -> dict[str, float]:
@@ -48,7 +52,9 @@ def slow_twin(ours: dict[float, Array], erm: dict[float, Array], weights: Array,
             for gamma, values in scores.items():
                 of_draws = []
                 for noise_seed in range(values.shape[1]):
-                    mean = sum(weights[row] * values[row, noise_seed] for row in rows) / sum(weights[r] for r in rows)
+                    mean = sum(weights[row] * values[row, noise_seed] for row in rows) / sum(
+                        weights[r] for r in rows
+                    )
                     of_draws.append(math.sqrt(mean) if root else mean)
                 curve[gamma] = sum(of_draws) / len(of_draws)
             curves.append(curve)
@@ -70,29 +76,48 @@ def slow_twin(ours: dict[float, Array], erm: dict[float, Array], weights: Array,
 
 
 @pytest.mark.parametrize(("root", "noise_seeds"), [(False, 1), (False, 2), (True, 1)])
-def test_over_examples_it_is_the_bootstrap_of_a_literal_twin(root, noise_seeds, trained_run, tmp_path):
+def test_over_examples_it_is_the_bootstrap_of_a_literal_twin(
+    root, noise_seeds, trained_run, tmp_path
+):
     n = 24
     ours, erm = (drawn(seed, n, noise_seeds) for seed in (1, 2))
     weights = np.random.default_rng(3).integers(1, 9, n).astype(float)
     # In the order of ids, in which examples are numbered.
     ids = [f"{number:02}" for number in range(n)]
     for objective, scores in (("constrained", ours), ("erm", erm)):
-        make_scored_run(trained_run, tmp_path, scores, weights=weights, ids=ids, root=root, objective=objective)
+        make_scored_run(
+            trained_run, tmp_path, scores, weights=weights, ids=ids, root=root, objective=objective
+        )
     table = by_quantity(compared(tmp_path))
     wanted = slow_twin(ours, erm, weights, root=root)
     assert set(table.index) == set(wanted)
     for name, numbers in wanted.items():
-        assert table.loc[name, ["difference", "low", "high"]].tolist() == pytest.approx(numbers, abs=1e-12)
+        assert table.loc[name, ["difference", "low", "high"]].tolist() == pytest.approx(
+            numbers, abs=1e-12
+        )
     assert set(table["unit"]) == {"examples"}
     assert set(table["n"]) == {n}
 
 
-CLIPS = ["test/a/0", "test/a/8", "test/b/0", "test/b/8", "test/b/16", "test/c/0", "test/d/0", "test/d/8"]
+CLIPS = [
+    "test/a/0",
+    "test/a/8",
+    "test/b/0",
+    "test/b/8",
+    "test/b/16",
+    "test/c/0",
+    "test/d/0",
+    "test/d/8",
+]
 
 
 def by_hand_over_clips(ours: Array, erm: Array) -> tuple[float, float]:
-    """The difference in RMSE, and the half-width of its interval over whole clips, one window at a time."""
-    by_clip = {clip: [n for n, name in enumerate(CLIPS) if name.startswith(f"test/{clip}/")] for clip in "abcd"}
+    """The difference in RMSE, and the half-width of its interval over whole clips, one window at a
+    time."""
+    by_clip = {
+        clip: [n for n, name in enumerate(CLIPS) if name.startswith(f"test/{clip}/")]
+        for clip in "abcd"
+    }
 
     def difference(rows: list[int]) -> float:
         return math.sqrt(sum(ours[row, 0] for row in rows) / len(rows)) - math.sqrt(
@@ -101,7 +126,8 @@ def by_hand_over_clips(ours: Array, erm: Array) -> tuple[float, float]:
 
     rng = np.random.default_rng(0)
     drawn = [
-        difference([row for clip in rng.integers(4, size=4) for row in by_clip["abcd"[clip]]]) for _ in range(2000)
+        difference([row for clip in rng.integers(4, size=4) for row in by_clip["abcd"[clip]]])
+        for _ in range(2000)
     ]
     # Student's t with three degrees of freedom.
     return difference(list(range(len(CLIPS)))), 3.182446 * math.sqrt(4 / 3 * np.var(drawn, ddof=1))
@@ -110,7 +136,15 @@ def by_hand_over_clips(ours: Array, erm: Array) -> tuple[float, float]:
 def test_windows_of_a_clip_are_drawn_together(trained_run, tmp_path):
     ours, erm = (drawn(seed, len(CLIPS)) for seed in (1, 2))
     for objective, scores in (("constrained", ours), ("erm", erm)):
-        make_scored_run(trained_run, tmp_path, scores, ids=CLIPS, root=True, objective=objective, windows_of_clips=True)
+        make_scored_run(
+            trained_run,
+            tmp_path,
+            scores,
+            ids=CLIPS,
+            root=True,
+            objective=objective,
+            windows_of_clips=True,
+        )
     table = by_quantity(compared(tmp_path))
     assert set(table["unit"]) == {"clips"}
     assert set(table["n"]) == {4}
@@ -133,7 +167,8 @@ def test_with_several_seeds_the_test_set_varies_by_clips(trained_run, tmp_path):
     assert set(table["unit"]) == {"seeds paired"}
     row = table.loc["1.0"]
     whole = [
-        math.sqrt(scores["constrained", seed][1.0].mean()) - math.sqrt(scores["erm", seed][1.0].mean())
+        math.sqrt(scores["constrained", seed][1.0].mean())
+        - math.sqrt(scores["erm", seed][1.0].mean())
         for seed in (0, 1)
     ]
     over_seeds = 12.706205 * np.std(whole, ddof=1) / math.sqrt(2)
@@ -144,8 +179,12 @@ def test_with_several_seeds_the_test_set_varies_by_clips(trained_run, tmp_path):
     for _ in range(2000):
         rows = [row for clip in rng.integers(4, size=4) for row in by_clip[clip]]
         means = {key: math.sqrt(values[1.0][rows].mean()) for key, values in scores.items()}
-        resampled.append(np.mean([means["constrained", seed] - means["erm", seed] for seed in (0, 1)]))
-    assert over_clips == pytest.approx(3.182446 * math.sqrt(4 / 3 * np.var(resampled, ddof=1)), rel=1e-5)
+        resampled.append(
+            np.mean([means["constrained", seed] - means["erm", seed] for seed in (0, 1)])
+        )
+    assert over_clips == pytest.approx(
+        3.182446 * math.sqrt(4 / 3 * np.var(resampled, ddof=1)), rel=1e-5
+    )
 
 
 def test_identical_runs_differ_by_exactly_nothing(trained_run, tmp_path):
@@ -168,7 +207,12 @@ def test_the_differences_are_those_of_the_table(trained_run, tmp_path):
     assert set(zip(table["objective"], table["against"], strict=True)) == sides
     for (ours, other), rows in table.groupby(["objective", "against"]):
         own = by_quantity(rows)
-        for column, name in (("auc", "auc"), ("grid_mean", "mean"), ("id_mean", "id_mean"), ("ood_mean", "ood_mean")):
+        for column, name in (
+            ("auc", "auc"),
+            ("grid_mean", "mean"),
+            ("id_mean", "id_mean"),
+            ("ood_mean", "ood_mean"),
+        ):
             wanted = summary[column][str(ours)] - summary[column][str(other)]
             assert own["difference"][name] == pytest.approx(wanted, abs=1e-12)
 
@@ -195,7 +239,9 @@ def test_neither_the_order_of_examples_nor_another_report_changes_a_number(train
 # ---------------------------------------------------------------- training seeds
 
 
-def make_seeds(trained_run, folder, objective: str, shifts: dict[int, float], spread: float = 0.0) -> None:
+def make_seeds(
+    trained_run, folder, objective: str, shifts: dict[int, float], spread: float = 0.0
+) -> None:
     """Runs whose every score is a seed's own shift above those of the same examples."""
     for seed, shift in shifts.items():
         noise = np.random.default_rng(seed).normal(0, spread, (40, 1))
@@ -207,9 +253,12 @@ def test_over_paired_seeds_it_is_students_interval_of_their_differences(trained_
     make_seeds(trained_run, tmp_path, "constrained", {0: 0.5, 1: 0.3, 2: 0.1, 7: 0.9})
     make_seeds(trained_run, tmp_path, "erm", {0: 0.4, 1: 0.1, 2: 0.1, 8: 0.0})
     row = by_quantity(compared(tmp_path)).loc["mean"]
-    # Differences 0.1, 0.2 and 0: mean 0.1, s = 0.1; all examples alike, so they add nothing. t = 4.3027 for ν = 2.
+    # Differences 0.1, 0.2 and 0: mean 0.1, s = 0.1; all examples alike, so they add nothing. t =
+    # 4.3027 for ν = 2.
     reach = 4.302653 * 0.1 / math.sqrt(3)
-    assert [row["difference"], row["low"], row["high"]] == pytest.approx([0.1, 0.1 - reach, 0.1 + reach], abs=1e-5)
+    assert [row["difference"], row["low"], row["high"]] == pytest.approx(
+        [0.1, 0.1 - reach, 0.1 + reach], abs=1e-5
+    )
     assert (row["unit"], row["n"], row["better"]) == ("seeds paired", 3, "")
 
 
@@ -221,7 +270,9 @@ def test_over_other_seeds_it_is_welchs_interval(trained_run, tmp_path):
     freedom = (a + b) ** 2 / (a**2 / 2 + b**2 / 3)
     assert freedom == pytest.approx(27 / 7)
     reach = quantile(freedom) * math.sqrt(a + b)
-    assert [row["difference"], row["low"], row["high"]] == pytest.approx([0.3, 0.3 - reach, 0.3 + reach], abs=1e-5)
+    assert [row["difference"], row["low"], row["high"]] == pytest.approx(
+        [0.3, 0.3 - reach, 0.3 + reach], abs=1e-5
+    )
     assert (row["unit"], row["n"], row["better"]) == ("seeds", 7, "constrained")
 
 
@@ -230,7 +281,9 @@ def quantile(freedom: float) -> float:
         x = np.linspace(0, t, 2001)
         f = (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
         area = (f[0] + f[-1] + 4 * f[1::2].sum() + 2 * f[2:-1:2].sum()) * x[1] / 3
-        constant = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
+        constant = math.gamma((freedom + 1) / 2) / (
+            math.sqrt(freedom * math.pi) * math.gamma(freedom / 2)
+        )
         return 0.5 + constant * float(area)
 
     low, high = 0.0, 20.0
@@ -252,7 +305,9 @@ def coverage(n: int, seed_spread: float, gain_spread: float, trials: int = 200) 
                 scores = (base + sign * gain + own).reshape(-1, 1, 1)
                 ids = pd.Index([f"{number:03}" for number in range(100)])
                 side.append(Scores(ids, [0.0], scores, np.ones_like(scores), False))
-        made = paired._interval("seeds paired", sides[0], sides[1], paired._Quantities.over([0.0], "gaussian", 0.0))
+        made = paired._interval(
+            "seeds paired", sides[0], sides[1], paired._Quantities.over([0.0], "gaussian", 0.0)
+        )
         hits += made.low[0] <= 0 <= made.high[0]
     return hits / trials
 

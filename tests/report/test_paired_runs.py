@@ -35,7 +35,14 @@ def test_every_variant_is_compared_with_every_like_erm(trained_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "erm", [{"gamma_train": 1.0}, {"layers": 9}, {"name": "imdb-ut"}, {"kind": "uniform"}, {"objective": "constrained"}]
+    "erm",
+    [
+        {"gamma_train": 1.0},
+        {"layers": 9},
+        {"name": "imdb-ut"},
+        {"kind": "uniform"},
+        {"objective": "constrained"},
+    ],
 )
 def test_unlike_runs_are_not_compared(erm, trained_run, tmp_path):
     make_scored_run(trained_run, tmp_path, drawn(1))
@@ -47,7 +54,9 @@ def test_only_levels_and_examples_that_both_have_are_compared(trained_run, tmp_p
     names = [f"{number:02}" for number in range(40)]
     ours, erm = drawn(1), drawn(2)
     make_scored_run(trained_run, tmp_path, ours, ids=names)
-    make_scored_run(trained_run, tmp_path, {g: erm[g][10:] for g in (0.0, 1.0)}, ids=names[10:], objective="erm")
+    make_scored_run(
+        trained_run, tmp_path, {g: erm[g][10:] for g in (0.0, 1.0)}, ids=names[10:], objective="erm"
+    )
     table = by_quantity(compared(tmp_path))
     assert list(table.index) == ["0.0", "1.0", "auc", "mean", "id_mean", "ood_mean"]
     assert set(table["n"]) == {30}
@@ -80,12 +89,16 @@ def test_runs_under_other_noise_seeds_have_no_interval(trained_run, tmp_path):
 
 def test_scores_that_are_not_those_behind_the_curve_are_refused(trained_run, tmp_path):
     runs = [
-        make_scored_run(trained_run, tmp_path, {g: np.full(40, 0.5) for g in LEVELS}, objective=objective)
+        make_scored_run(
+            trained_run, tmp_path, {g: np.full(40, 0.5) for g in LEVELS}, objective=objective
+        )
         for objective in ("constrained", "erm")
     ]
     rows = runs[0].read_examples()
     forget(runs[0].path, "examples.parquet")
-    rows.assign(score=rows["score"] + 0.01).to_parquet(runs[0].path / "examples.parquet", index=False)
+    rows.assign(score=rows["score"] + 0.01).to_parquet(
+        runs[0].path / "examples.parquet", index=False
+    )
     assert_refused(compared(tmp_path), "does not give the metric in ood.csv", 0.0)
 
 
@@ -94,7 +107,9 @@ def test_a_damaged_file_of_scores_is_a_warning_and_the_report_is_made(trained_ru
     broken = make_scored_run(trained_run, tmp_path / "runs", drawn(2), objective="erm")
     (broken.path / "examples.parquet").write_text("junk")
     made = report.write([tmp_path / "runs"], tmp_path / "report")
-    assert [f"{broken.path}/examples.parquet: damaged" in warning for warning in made.warnings] == [True]
+    assert [f"{broken.path}/examples.parquet: damaged" in warning for warning in made.warnings] == [
+        True
+    ]
     table = pd.read_csv(tmp_path / "report" / "paired.csv")
     assert table["reason"].str.contains("damaged").all()
 
@@ -105,10 +120,14 @@ def test_a_damaged_file_of_scores_is_a_warning_and_the_report_is_made(trained_ru
 def test_trained_and_evaluated_runs_are_compared(tmp_path):
     for objective in ("constrained", "erm"):
         run = train_quietly(tiny_recipe("training.epochs=1", objective=objective), tmp_path)
-        evaluate_ood(run, Grid(noise_seeds=[0, 1]), "cpu", None, lambda batches, total, what: batches)
+        evaluate_ood(
+            run, Grid(noise_seeds=[0, 1]), "cpu", None, lambda batches, total, what: batches
+        )
     table = by_quantity(compared(tmp_path))
     assert set(table["reason"]) == {""}
     assert set(table["unit"]) == {"examples"}
     assert (table["low"] <= table["high"]).all()
     summary = tables.summary(collect([tmp_path]).runs).set_index("objective")["auc"]
-    assert table["difference"]["auc"] == pytest.approx(summary["constrained"] - summary["erm"], abs=1e-12)
+    assert table["difference"]["auc"] == pytest.approx(
+        summary["constrained"] - summary["erm"], abs=1e-12
+    )

@@ -1,4 +1,5 @@
-"""The paper's numbers, which were typed in: their shape always, each against the paper's source where that is there."""
+"""The paper's numbers, which were typed in: their shape always, each against the paper's source
+where that is there."""
 
 from __future__ import annotations
 
@@ -58,8 +59,12 @@ def results_source(label: str, rows: list[dict[str, str]]) -> str:
     for (model, layers, level), found in itertools.groupby(
         rows, key=lambda row: (row["model"], row["layers"], row["gamma_train"])
     ):
-        names = "".join(rf"\multirow[c]{{1}}{{*}}{{\textbf{{{word}}}}} & " for word in (model, layers))
-        values = (rf"\textbf{{{row['value']}}}" if row["bold"] == "yes" else row["value"] for row in found)
+        names = "".join(
+            rf"\multirow[c]{{1}}{{*}}{{\textbf{{{word}}}}} & " for word in (model, layers)
+        )
+        values = (
+            rf"\textbf{{{row['value']}}}" if row["bold"] == "yes" else row["value"] for row in found
+        )
         lines.append(f"{names}{level} & " + " & ".join(values))
     body = " \\\\\n".join(lines)
     return (
@@ -73,7 +78,9 @@ def results_source(label: str, rows: list[dict[str, str]]) -> str:
 def test_a_result_that_was_typed_wrong_is_found(name, check):
     label, spelling = check.RESULTS[name]
     printed = {ours: theirs for theirs, ours in spelling.items()}
-    rows = [{**row, "dataset": printed.get(row["dataset"], row["dataset"])} for row in check.rows(name)]
+    rows = [
+        {**row, "dataset": printed.get(row["dataset"], row["dataset"])} for row in check.rows(name)
+    ]
     assert list(check.result_differences(results_source(label, rows), name)) == []
     right = rows[20]["value"]
     rows[20]["value"] = "9.999"

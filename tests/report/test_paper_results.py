@@ -21,7 +21,16 @@ from tests.report import make_run, make_scored_run, make_video_run, with_info
 #: By the trapezoid rule over 0, 1 and 2: 0.85 + 0.7, and 0.9 + 0.65.
 CURVES = {"constrained": {0.0: 0.9, 1.0: 0.8, 2.0: 0.6}, "erm": {0.0: 1.0, 1.0: 0.8, 2.0: 0.5}}
 #: The verdicts of a feasible run.
-KEPT = [{"layer": 1, "loss": 0.5, "allowed": 0.6, "violation": -0.1, "standard_error": 0.01, "verdict": "met"}]
+KEPT = [
+    {
+        "layer": 1,
+        "loss": 0.5,
+        "allowed": 0.6,
+        "violation": -0.1,
+        "standard_error": 0.01,
+        "verdict": "met",
+    }
+]
 #: Typed from the paper's table.
 PRINTED = {"constrained": 1.719, "erm": 1.707}
 
@@ -31,11 +40,19 @@ def planted(trained_run, tmp_path_factory) -> dict[str, ReadRun]:
     """A run of each objective on text and on video; tests change copies in memory."""
     out = tmp_path_factory.mktemp("planted")
     for objective, curve in CURVES.items():
-        make_run(trained_run, out / "text", curve, objective=objective, feasible=True, verdicts=KEPT)
+        make_run(
+            trained_run, out / "text", curve, objective=objective, feasible=True, verdicts=KEPT
+        )
         errors = {0.0: 10.0, 1.0: 20.0, 2.0: 33.0 if objective == "erm" else 30.0}
-        make_video_run(trained_run, out / "video", errors, objective=objective, feasible=True, verdicts=KEPT)
+        make_video_run(
+            trained_run, out / "video", errors, objective=objective, feasible=True, verdicts=KEPT
+        )
     found = collect([out / "text"]).runs, collect([out / "video"]).runs
-    return {f"{kind}-{run.objective}": run for kind, runs in zip(("text", "video"), found, strict=True) for run in runs}
+    return {
+        f"{kind}-{run.objective}": run
+        for kind, runs in zip(("text", "video"), found, strict=True)
+        for run in runs
+    }
 
 
 def published(run: ReadRun, recipe: str, *overrides: str, **info: Any) -> ReadRun:
@@ -74,7 +91,10 @@ def variants(run: ReadRun, *losses: float) -> list[ReadRun]:
 
 
 def seeds(run: ReadRun, *losses: float) -> list[ReadRun]:
-    return [shifted(with_info(run, seed=n, best={"validation_loss": loss}), 0.1 * n) for n, loss in enumerate(losses)]
+    return [
+        shifted(with_info(run, seed=n, best={"validation_loss": loss}), 0.1 * n)
+        for n, loss in enumerate(losses)
+    ]
 
 
 def table_of(runs: Sequence[ReadRun], stem: str) -> ResultTable:
@@ -84,7 +104,9 @@ def table_of(runs: Sequence[ReadRun], stem: str) -> ResultTable:
 def result_of(runs: Sequence[ReadRun], stem: str = "accuracy-auc") -> Result:
     """The one result with a run."""
     (result,) = [
-        result for result in table_of(runs, stem).results if any(side.is_filled for side in result.sides.values())
+        result
+        for result in table_of(runs, stem).results
+        if any(side.is_filled for side in result.sides.values())
     ]
     return result
 
@@ -95,7 +117,10 @@ def counts(result: Result) -> list[int]:
 
 
 def ut_on_imdb(planted: dict[str, ReadRun], *overrides: str, **info: Any) -> list[ReadRun]:
-    return [published(planted[f"text-{objective}"], "imdb-ut", *overrides, **info) for objective in SIDES]
+    return [
+        published(planted[f"text-{objective}"], "imdb-ut", *overrides, **info)
+        for objective in SIDES
+    ]
 
 
 # ---------------------------------------------------------------- the paper's numbers
@@ -124,7 +149,10 @@ def test_the_papers_number_is_shown_with_the_difference_to_ours(planted):
 
 
 def test_pretrained_models_are_in_the_row_of_the_depth_that_the_paper_prints(planted):
-    runs = [published(planted[f"text-{name}"], "imdb-distilbert", layers=6, gamma_train=1.0) for name in SIDES]
+    runs = [
+        published(planted[f"text-{name}"], "imdb-distilbert", layers=6, gamma_train=1.0)
+        for name in SIDES
+    ]
     result = result_of(runs)
     assert (result.cell.model, result.cell.layers) == ("DistilBERT", 12)
     assert counts(result) == [1, 1]
@@ -142,7 +170,9 @@ def test_a_depth_or_level_that_the_paper_does_not_print_is_among_the_others(info
     assert math.isnan(result.sides["erm"].paper)
 
 
-@pytest.mark.parametrize("override", ["task.limit.train=100", "training.epochs=1", "task.max_length=64"])
+@pytest.mark.parametrize(
+    "override", ["task.limit.train=100", "training.epochs=1", "task.max_length=64"]
+)
 def test_a_recipe_of_the_papers_with_other_settings_is_among_the_others(override, planted):
     runs = ut_on_imdb(planted, override)
     assert not any(is_published(run) for run in runs)
@@ -152,7 +182,8 @@ def test_a_recipe_of_the_papers_with_other_settings_is_among_the_others(override
 
 
 def dust_on_avenue(planted: dict[str, ReadRun]) -> tuple[ReadRun, ReadRun, ReadRun]:
-    """Constrained; unconstrained as the paper has it, with one dictionary for all layers; and the fair pair's."""
+    """Constrained; unconstrained as the paper has it, with one dictionary for all layers; and the
+    fair pair's."""
     constrained, erm = (planted[f"video-{name}"] for name in SIDES)
     tied = published(erm, "avenue-dust", "model.tie_layers=true", variant="tied")
     untied = published(shifted(erm, 3), "avenue-dust", variant="untied")
@@ -190,9 +221,12 @@ def scored(trained_run, out, better: str | None, *, root: bool = False) -> list[
 
 @pytest.mark.parametrize("better", ["constrained", "erm", None])
 @pytest.mark.parametrize(
-    ("root", "stem", "recipe"), [(False, "accuracy-auc", "imdb-ut"), (True, "average-rmse", "ucsd-ut")]
+    ("root", "stem", "recipe"),
+    [(False, "accuracy-auc", "imdb-ut"), (True, "average-rmse", "ucsd-ut")],
 )
-def test_a_side_is_better_only_where_the_interval_leaves_out_0(better, root, stem, recipe, trained_run, tmp_path):
+def test_a_side_is_better_only_where_the_interval_leaves_out_0(
+    better, root, stem, recipe, trained_run, tmp_path
+):
     runs = [published(run, recipe) for run in scored(trained_run, tmp_path, better, root=root)]
     result = result_of(runs, stem)
     between = result.difference
@@ -214,7 +248,9 @@ def test_the_long_table_has_a_row_for_each_side(planted):
     long = table_of(ut_on_imdb(planted), "accuracy-auc").long()
     assert len(long) == 144
     mine = long[long["seeds"] > 0].set_index("objective")
-    found = mine.loc["erm", ["model", "dataset", "layers", "gamma_train", "paper", "levels"]].tolist()
+    found = mine.loc[
+        "erm", ["model", "dataset", "layers", "gamma_train", "paper", "levels"]
+    ].tolist()
     assert found == ["UT", "IMDb", 3, 0.0, 1.707, "0 1 2"]
     assert mine.loc["constrained", "ours"] == pytest.approx(1.55)
     assert mine["is_better"].tolist() == [False, False]

@@ -34,7 +34,9 @@ def filled(planted) -> Side:
     return side_of(*seeds(planted["text-constrained"], 0.3, 0.3, 0.3))
 
 
-def result(constrained: Side, erm: Side = EMPTY, dataset: str = "IMDb", layers: int = 3, **changes: Any) -> Result:
+def result(
+    constrained: Side, erm: Side = EMPTY, dataset: str = "IMDb", layers: int = 3, **changes: Any
+) -> Result:
     sides = {"constrained": constrained, "erm": erm}
     cell = ComparableCell("UT", "accuracy", layers, 0.5, dataset)
     return Result(cell, sides, **{"difference": Difference(), "is_even": True, **changes})
@@ -50,9 +52,19 @@ def entries(constrained: Side, erm: Side = EMPTY) -> list[Entry]:
 
 
 def test_a_row_is_a_model_its_depth_and_level_with_both_objectives_of_each_data_set(filled):
-    made = laid_out(result(filled), result(filled, dataset="MNLI"), result(filled, dataset="MNLI", layers=5))
+    made = laid_out(
+        result(filled), result(filled, dataset="MNLI"), result(filled, dataset="MNLI", layers=5)
+    )
     assert made.groups == [("", 3), ("IMDb", 2), ("MNLI", 2)]
-    assert made.headings == ["model", "L", "γ_train", "constr.", "unconstr.", "constr.", "unconstr."]
+    assert made.headings == [
+        "model",
+        "L",
+        "γ_train",
+        "constr.",
+        "unconstr.",
+        "constr.",
+        "unconstr.",
+    ]
     assert [[entry.text for entry in row] for row in made.rows] == [
         ["UT", "3", "0.5", "1.550", "", "1.550", ""],
         ["UT", "5", "0.5", "", "", "1.550", ""],
@@ -63,7 +75,17 @@ def test_tables_of_denoising_have_the_noisy_input_next_to_both_objectives(filled
     made = laid_out(result(filled, input=21.9524), result(filled, dataset="MNLI"))
     assert made.groups == [("", 3), ("IMDb", 3), ("MNLI", 3)]
     assert made.headings == ["model", "L", "γ_train", *(["constr.", "unconstr.", "input"] * 2)]
-    assert [entry.text for entry in made.rows[0]] == ["UT", "3", "0.5", "1.550", "", "21.952", "1.550", "", ""]
+    assert [entry.text for entry in made.rows[0]] == [
+        "UT",
+        "3",
+        "0.5",
+        "1.550",
+        "",
+        "21.952",
+        "1.550",
+        "",
+        "",
+    ]
     assert "Input: the noisy input itself, unchanged." in made.notes
 
 
@@ -72,8 +94,12 @@ def test_an_entry_has_our_number_the_papers_the_difference_and_the_seeds(filled)
 
 
 def test_at_other_levels_than_the_papers_there_is_no_difference_to_it(filled):
-    assert entries(replace(filled, is_on_its_levels=False))[0] == Entry("1.550", "1.500, at other levels; 3 seeds")
-    assert entries(replace(filled, is_on_its_levels=False, paper=math.nan))[0] == Entry("1.550", "3 seeds")
+    assert entries(replace(filled, is_on_its_levels=False))[0] == Entry(
+        "1.550", "1.500, at other levels; 3 seeds"
+    )
+    assert entries(replace(filled, is_on_its_levels=False, paper=math.nan))[0] == Entry(
+        "1.550", "3 seeds"
+    )
 
 
 def test_the_better_side_is_bold_and_an_infeasible_one_is_marked(planted):
@@ -85,13 +111,18 @@ def test_the_better_side_is_bold_and_an_infeasible_one_is_marked(planted):
     assert entry.mark == "†"
     (note,) = [note for note in laid_out(result(side)).notes if note.startswith("†")]
     assert (
-        note == "†: infeasible, a constraint is not kept. UT on IMDb, L = 3, γ_train = 0.5: seed 0: relaxed at layer 2."
+        note
+        == "†: infeasible, a constraint is not kept. UT on IMDb, L = 3, γ_train = 0.5: seed 0: relaxed at layer 2."
     )
 
 
 @pytest.mark.parametrize("has_runs", [False, True])
 def test_every_table_is_complete_in_every_format(has_runs, planted):
-    runs = [*ut_on_imdb(planted), planted["video-erm"], planted["video-constrained"]] if has_runs else []
+    runs = (
+        [*ut_on_imdb(planted), planted["video-erm"], planted["video-constrained"]]
+        if has_runs
+        else []
+    )
     made = [of_results(one) for one in result_tables(runs)] + hyper_parameters(runs)[0]
     assert len(made) == (7 if has_runs else 5)
     for layout in made:
@@ -100,4 +131,7 @@ def test_every_table_is_complete_in_every_format(has_runs, planted):
         assert len(rows) == len(layout.rows)
         for row, wanted in zip(rows, layout.rows, strict=True):
             assert len(row) == len(layout.headings)
-            assert all(entry.text in cell and entry.detail in cell for cell, entry in zip(row, wanted, strict=True))
+            assert all(
+                entry.text in cell and entry.detail in cell
+                for cell, entry in zip(row, wanted, strict=True)
+            )

@@ -32,7 +32,9 @@ def write_sweep(folder: Path, **changes) -> Path:
             if trial.number == 1:
                 fail(study, trial, "<script>alert(1)</script> was too steep", spent)
             else:
-                finish(study, trial, trial.number / 10, {**result(trial.number / 10).facts, **spent})
+                finish(
+                    study, trial, trial.number / 10, {**result(trial.number / 10).facts, **spent}
+                )
     path = sweep.folder(folder)
     results.write(sweep, studies, path, "cudt sweep")
     return path
@@ -63,12 +65,18 @@ def axes_of(monkeypatch) -> list[Any]:
     return saved
 
 
-def test_a_slice_for_each_searched_setting_has_each_arms_trials_where_they_are(tmp_path, both_arms, monkeypatch):
+def test_a_slice_for_each_searched_setting_has_each_arms_trials_where_they_are(
+    tmp_path, both_arms, monkeypatch
+):
     sweep = searched(tmp_path, arms=both_arms)
     saved = axes_of(monkeypatch)
     sweeps.slices(sweep, tmp_path)
     shown = [axes for axes in saved if axes.axison]
-    assert [axes.get_xlabel() for axes in shown] == ["descent.alpha", "descent.dual.learning_rate", "seed"]
+    assert [axes.get_xlabel() for axes in shown] == [
+        "descent.alpha",
+        "descent.dual.learning_rate",
+        "seed",
+    ]
     alpha, rate, seed = shown
     constrained = sweep.finished[sweep.finished["arm"] == "constrained"]
     points, best = (part.get_offsets() for part in alpha.collections)
@@ -78,7 +86,9 @@ def test_a_slice_for_each_searched_setting_has_each_arms_trials_where_they_are(t
     assert len(seed.collections[0].get_offsets()) == 4
 
 
-def test_parallel_coordinates_have_a_line_for_each_trial_from_0_to_1(tmp_path, both_arms, monkeypatch):
+def test_parallel_coordinates_have_a_line_for_each_trial_from_0_to_1(
+    tmp_path, both_arms, monkeypatch
+):
     sweep = searched(tmp_path, arms=both_arms)
     saved = axes_of(monkeypatch)
     sweeps.parallel_coordinates(sweep, tmp_path)
@@ -91,7 +101,9 @@ def test_parallel_coordinates_have_a_line_for_each_trial_from_0_to_1(tmp_path, b
     assert max(line[-1] for line in lines) == 1
 
 
-def test_the_page_has_the_best_of_each_arm_what_it_spent_and_what_failed(trained_run, tmp_path, both_arms):
+def test_the_page_has_the_best_of_each_arm_what_it_spent_and_what_failed(
+    trained_run, tmp_path, both_arms
+):
     make_run(trained_run, tmp_path / "runs", {0.0: 0.9, 1.0: 0.5})
     write_sweep(tmp_path / "searched", arms=both_arms, settings={"noise.gamma_train": [0.0, 0.8]})
     made = report.write([tmp_path], tmp_path / "report")
@@ -108,7 +120,11 @@ def test_the_page_has_the_best_of_each_arm_what_it_spent_and_what_failed(trained
 def test_a_sweep_that_is_damaged_is_named_and_the_rest_of_the_report_is_made(trained_run, tmp_path):
     make_run(trained_run, tmp_path / "runs", {0.0: 0.9})
     for number, spoil in enumerate((_cut, _junk, _lacks_a_column, _lacks_a_key)):
-        spoil(write_sweep(tmp_path / f"searched-{number}", arms={"constrained": grid({"seed": [0, 1, 2]})}))
+        spoil(
+            write_sweep(
+                tmp_path / f"searched-{number}", arms={"constrained": grid({"seed": [0, 1, 2]})}
+            )
+        )
     made = report.write([tmp_path], tmp_path / "report")
     assert len(made.warnings) == 4
     assert all("mine-" in line and "damaged" in line for line in made.warnings)
@@ -123,7 +139,9 @@ def _junk(path: Path) -> None:
 
 
 def _lacks_a_column(path: Path) -> None:
-    pd.read_csv(path / "trials_wide.csv").drop(columns="seed").to_csv(path / "trials_wide.csv", index=False)
+    pd.read_csv(path / "trials_wide.csv").drop(columns="seed").to_csv(
+        path / "trials_wide.csv", index=False
+    )
 
 
 def _lacks_a_key(path: Path) -> None:
@@ -135,5 +153,10 @@ def _lacks_a_key(path: Path) -> None:
 def test_a_sweep_without_a_finished_trial_is_no_section(tmp_path):
     path = write_sweep(tmp_path, arms={"constrained": grid({"seed": [0, 1]})})
     table = pd.read_csv(path / "trials_wide.csv")
-    write_checked(path, "trials_wide.csv", table.assign(state="failed").to_csv(index=False).encode())
-    assert sweeps.collect([tmp_path]) == ([], [f"{path}: skipped: the sweep has no finished run yet"])
+    write_checked(
+        path, "trials_wide.csv", table.assign(state="failed").to_csv(index=False).encode()
+    )
+    assert sweeps.collect([tmp_path]) == (
+        [],
+        [f"{path}: skipped: the sweep has no finished run yet"],
+    )

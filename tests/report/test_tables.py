@@ -60,7 +60,15 @@ def test_the_summary_splits_the_grid_at_the_training_level(trained_run, tmp_path
 def test_the_summary_counts_seeds_that_are_feasible_and_monotone(trained_run, tmp_path):
     for seed, (feasible, monotone) in enumerate([(True, True), (False, True), (False, False)]):
         best = {"epoch": 1, "validation_loss": 0.1 * seed}
-        make_run(trained_run, tmp_path, {0.0: 0.9}, seed=seed, feasible=feasible, monotone=monotone, best=best)
+        make_run(
+            trained_run,
+            tmp_path,
+            {0.0: 0.9},
+            seed=seed,
+            feasible=feasible,
+            monotone=monotone,
+            best=best,
+        )
     (row,) = tables.summary(collect([tmp_path]).runs).to_dict("records")
     assert (row["seeds"], row["feasible"], row["monotone"]) == (3, 1, 2)
     assert row["validation_loss"] == pytest.approx(0.1)
@@ -78,7 +86,9 @@ def test_a_curve_has_only_levels_that_every_seed_was_evaluated_at(trained_run, t
     assert line.endswith("gaussian: not every seed was evaluated at γ = 0.5, 2")
 
 
-def test_errors_are_summed_up_by_their_mean_and_further_metrics_stay_out_of_the_curve(trained_run, tmp_path):
+def test_errors_are_summed_up_by_their_mean_and_further_metrics_stay_out_of_the_curve(
+    trained_run, tmp_path
+):
     make_video_run(trained_run, tmp_path / "a", {0.0: 10.0, GAMMA_TRAIN: 12.0, 1.0: 32.0})
     make_run(trained_run, tmp_path / "b", {0.0: 0.9, 1.0: 0.5})
     runs = collect([tmp_path]).runs

@@ -13,7 +13,12 @@ TABLE = TextTable(
     [("", 1), ("UCSD", 2), ("a_b", 1)],
     ["γ_train", "constr.", "unconstr.", "|"],
     [
-        [Entry("0.5"), Entry("1.000", "1.1, -0.100; 2 seeds", is_bold=True, mark="†"), Entry(detail="2"), Entry()],
+        [
+            Entry("0.5"),
+            Entry("1.000", "1.1, -0.100; 2 seeds", is_bold=True, mark="†"),
+            Entry(detail="2"),
+            Entry(),
+        ],
         [Entry(STRANGE), Entry("−1"), Entry("α", "f_0"), Entry("two\nlines")],
     ],
     ["A note with | and _.", "Another."],
@@ -26,7 +31,8 @@ def unescaped(text: str) -> str:
 
 
 def markdown_rows(text: str) -> list[list[str]]:
-    """The cells of a table in Markdown, as GitHub splits them: at every bar without a backslash before it."""
+    """The cells of a table in Markdown, as GitHub splits them: at every bar without a backslash
+    before it."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     split = [re.split(r"(?<!\\)(?:\\\\)*\|", line)[1:-1] for line in lines]
     return [[unescaped(cell.strip()) for cell in row] for row in split]
@@ -64,7 +70,8 @@ def columns(row: str) -> int:
 
 
 def check_latex(text: str) -> None:
-    """Every row as wide as the table, every brace and environment closed, no bare special character."""
+    """Every row as wide as the table, every brace and environment closed, no bare special
+    character."""
     found = re.search(r"\\begin\{tabular\}\{(l+)\}", text)
     assert found
     assert {columns(row) for row in latex_rows(text)} == {len(found.group(1))}
@@ -72,7 +79,10 @@ def check_latex(text: str) -> None:
     assert plain.count("{") == plain.count("}")
     assert plain.count("$") % 2 == 0
     assert not re.search("[%#]", plain)
-    assert all(text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}") == 1 for name in ("table", "tabular"))
+    assert all(
+        text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}") == 1
+        for name in ("table", "tabular")
+    )
     outside = re.sub(r"\$[^$]*\$", "", plain)
     assert not re.search(r"[_^~]", outside)
     assert outside.isascii()

@@ -1,4 +1,5 @@
-"""Fixtures of the tests of `cudt reproduce`: the command in this process, without worker processes."""
+"""Fixtures of the tests of `cudt reproduce`: the command in this process, without worker
+processes."""
 
 from __future__ import annotations
 

@@ -63,12 +63,16 @@ def cells(queue: Any) -> list[str]:
 
 
 def one_run(tmp_path: Path, **changes: Any) -> Experiment:
-    (experiment,) = scale_of(tmp_path, listed(write_search(tmp_path, arms=ONE), **changes)).experiments
+    (experiment,) = scale_of(
+        tmp_path, listed(write_search(tmp_path, arms=ONE), **changes)
+    ).experiments
     return experiment
 
 
 def four_runs(tmp_path: Path, evaluate: str) -> Experiment:
-    (experiment,) = scale_of(tmp_path, listed(write_search(tmp_path, arms=TWO_EACH), evaluate=evaluate)).experiments
+    (experiment,) = scale_of(
+        tmp_path, listed(write_search(tmp_path, arms=TWO_EACH), evaluate=evaluate)
+    ).experiments
     return experiment
 
 
@@ -108,7 +112,9 @@ def test_a_sweep_that_only_chooses_settings_is_not_evaluated(storage, tmp_path):
 
 def test_the_best_run_of_each_arm_answers_the_instructions_at_every_level(storage, tmp_path):
     asked = {"instructions": "mine.json", "gammas": [0.0, 1.5], "limit": 2}
-    (experiment,) = scale_of(tmp_path, listed("smoke-llama", evaluate="all", completions=asked)).experiments
+    (experiment,) = scale_of(
+        tmp_path, listed("smoke-llama", evaluate="all", completions=asked)
+    ).experiments
     # Without the instructions file there are no completions.
     assert queues_of(experiment, storage, tmp_path / "out", data_root=tmp_path).completions is None
     (tmp_path / "mine.json").write_text("[]")
@@ -119,7 +125,9 @@ def test_the_best_run_of_each_arm_answers_the_instructions_at_every_level(storag
     assert cells(queues.completions.queue) == []
     train(queues, "erm", 0.5)
     runs = ("reviews-ut/constrained-0", "reviews-ut/erm-0")
-    assert cells(queues.completions.queue) == [f"{run} γ={gamma}" for run in runs for gamma in ("0", "1.5")]
+    assert cells(queues.completions.queue) == [
+        f"{run} γ={gamma}" for run in runs for gamma in ("0", "1.5")
+    ]
     assert queues.completions.queue.n_left == queues.completions.queue.n_expected == 4
 
 
@@ -139,7 +147,9 @@ ASKED = ("Say red.", "Say blue.")
 
 
 def test_all_runs_answer_when_they_have_ended_if_asked(storage, tmp_path):
-    queues = queues_of(answering(tmp_path, runs="all"), storage, tmp_path / "out", data_root=tmp_path)
+    queues = queues_of(
+        answering(tmp_path, runs="all"), storage, tmp_path / "out", data_root=tmp_path
+    )
     assert queues.completions is not None
     queue = queues.completions.queue
     assert queue.n_expected == 8
@@ -159,7 +169,8 @@ def llamas(tmp_path_factory) -> dict[str, Run]:
     write_instructions(folder)
     write_recipe(folder, tiny_llama(folder / "llama", initializer_range=0.5))
     return {
-        one: instructions.train(folder, folder, "training.epochs=1", objective=one) for one in ("constrained", "erm")
+        one: instructions.train(folder, folder, "training.epochs=1", objective=one)
+        for one in ("constrained", "erm")
     }
 
 
@@ -176,7 +187,10 @@ def test_the_best_run_of_each_arm_is_paired(llamas, storage, tmp_path):
     for cell in cells(completions.queue):
         if cell != "reviews-ut/erm-0 γ=1.5":
             path, _, gamma = cell.partition(" γ=")
-            answers = [{"instruction": one, "output": one, "generator": "x", "dataset": "mine"} for one in ASKED]
+            answers = [
+                {"instruction": one, "output": one, "generator": "x", "dataset": "mine"}
+                for one in ASKED
+            ]
             write_completions(CompletionSet("mine", float(gamma), 0, 3).path(out / path), answers)
     # The pairs are of the best run of each arm.
     assert [path.parent.parent.name for path in completions.compare()] == ["erm-1", "erm-1"]
@@ -211,7 +225,9 @@ def test_a_run_is_evaluated_once_under_each_noise(trained_run, evaluated, storag
         queue = queues.evaluations.queue
         trial = queue.next()
         assert trial is not None
-        result = queues.evaluations.run(trial, lambda progress: None, Lease(storage, trial.trial_id))
+        result = queues.evaluations.run(
+            trial, lambda progress: None, Lease(storage, trial.trial_id)
+        )
         finish(queue, trial, result.score, result.facts)
         assert queues.evaluations.is_done("reviews-ut/erm-0")
 
@@ -230,7 +246,9 @@ def test_a_run_is_evaluated_once_under_each_noise(trained_run, evaluated, storag
     assert queues.evaluations.queue.has_waiting
 
 
-def test_a_run_is_not_done_while_its_tables_are_being_written(trained_run, monkeypatch, storage, tmp_path):
+def test_a_run_is_not_done_while_its_tables_are_being_written(
+    trained_run, monkeypatch, storage, tmp_path
+):
     path = Path(shutil.copytree(trained_run.path, tmp_path / "run"))
     experiment = experiment_of(tmp_path)
     assert not evaluation.is_evaluated(experiment, path)
@@ -238,7 +256,9 @@ def test_a_run_is_not_done_while_its_tables_are_being_written(trained_run, monke
     monkeypatch.setattr(Run, "merge_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     run = Run(path, trained_run.recipe)
     with pytest.raises(KeyboardInterrupt):
-        evaluate.evaluate_ood(run, evaluation.grid_of(experiment), "cpu", None, tracking(lambda progress: None))
+        evaluate.evaluate_ood(
+            run, evaluation.grid_of(experiment), "cpu", None, tracking(lambda progress: None)
+        )
     assert not evaluation.is_evaluated(experiment, path)
 
 
@@ -264,7 +284,9 @@ def test_early_exits_are_added_without_evaluating_again(trained_run, evaluated, 
     assert not evaluation.is_evaluated(with_exits, path)
 
 
-def evaluate_once(experiment: Experiment, storage: BaseStorage, out: Path, root: Path | None = None) -> None:
+def evaluate_once(
+    experiment: Experiment, storage: BaseStorage, out: Path, root: Path | None = None
+) -> None:
     """Train the only arm in name, and evaluate the run `erm-0`, which is there."""
     queues = queues_of(experiment, storage, out, data_root=root)
     if queues.studies[0].left:
@@ -280,7 +302,8 @@ def evaluate_once(experiment: Experiment, storage: BaseStorage, out: Path, root:
 
 @pytest.fixture
 def video(tmp_path, monkeypatch) -> Experiment:
-    """Runs on small clips of UCSD that are also evaluated on Avenue, which is there, and on ShanghaiTech."""
+    """Runs on small clips of UCSD that are also evaluated on Avenue, which is there, and on
+    ShanghaiTech."""
     values = recipes.read(recipes.locate("smoke-video"))
     task = {"name": "ucsd", "frames": 3, "stride": 1, "size": 16, "validation_share": 0.3}
     own = tmp_path / "small-ucsd.yaml"
@@ -296,10 +319,14 @@ def video(tmp_path, monkeypatch) -> Experiment:
 
 def test_runs_are_evaluated_on_other_data_that_are_there(video, evaluated, storage, tmp_path):
     out, root = tmp_path / "out", tmp_path / "data"
-    trained = launch.train(recipes.load("small-ucsd.yaml"), tmp_path / "trained", "cpu", root, quiet())
+    trained = launch.train(
+        recipes.load("small-ucsd.yaml"), tmp_path / "trained", "cpu", root, quiet()
+    )
     path = Path(shutil.copytree(trained.path, out / "reviews-ut" / "erm-0"))
     (lacking,) = needs.missing_other(video, root)
-    assert lacking.startswith(f"on shanghaitech: dataset ShanghaiTech: no folder training/videos in {root}")
+    assert lacking.startswith(
+        f"on shanghaitech: dataset ShanghaiTech: no folder training/videos in {root}"
+    )
     evaluate_once(video, storage, out, root)
     assert evaluated == ["gaussian", "gaussian"]
     assert [one.name for one in sorted(path.glob("on-*"))] == ["on-avenue"]

@@ -34,7 +34,9 @@ def two_experiments(folder: Path) -> Path:
 
 def tables(*folders: Path) -> dict[str, bytes]:
     """The tables of all runs, by their names below the folders."""
-    paths = {path for folder in folders for run in find_runs([folder]) for path in run.glob("*.csv")}
+    paths = {
+        path for folder in folders for run in find_runs([folder]) for path in run.glob("*.csv")
+    }
     return {"/".join(path.parts[-3:]): path.read_bytes() for path in paths}
 
 
@@ -84,14 +86,25 @@ def test_a_command_that_joins_needs_a_storage(command):
     assert errors.startswith("error: --scale: missing")
 
 
-def test_a_machine_without_the_data_leaves_the_trials_to_others(command, no_processes, url, tmp_path):
-    scale_file = write_scale(tmp_path, listed(write_search(tmp_path, "lacking", recipe="imdb-ut", fixed=None)))
-    code, printed, _ = command("reproduce", "--scale", scale_file, "--device", "cpu", "--storage", url, "--out", "out")
+def test_a_machine_without_the_data_leaves_the_trials_to_others(
+    command, no_processes, url, tmp_path
+):
+    scale_file = write_scale(
+        tmp_path, listed(write_search(tmp_path, "lacking", recipe="imdb-ut", fixed=None))
+    )
+    code, printed, _ = command(
+        "reproduce", "--scale", scale_file, "--device", "cpu", "--storage", url, "--out", "out"
+    )
     assert code == 1
     assert "skipped        lacking · imdb-ut: 0 runs, 0 evaluated" in printed
     (experiment,) = stored.find(url, None).experiments
-    queues = ExperimentQueues(experiment, open_storage(url), ReproduceOptions(tmp_path / "out", "cpu"))
-    assert [trial.state for study in queues.studies for trial in study.trials()] == ["waiting", "waiting"]
+    queues = ExperimentQueues(
+        experiment, open_storage(url), ReproduceOptions(tmp_path / "out", "cpu")
+    )
+    assert [trial.state for study in queues.studies for trial in study.trials()] == [
+        "waiting",
+        "waiting",
+    ]
 
 
 def test_all_commands_use_one_folder(url, tmp_path):
@@ -122,7 +135,9 @@ def test_two_commands_one_of_them_killed_give_the_tables_of_one(url, tmp_path):
     while not list(tmp_path.glob("shared/reviews-ut/*/run.json")):
         assert first.poll() is None
         time.sleep(0.1)
-    second, third = (start("--join", "--out", "shared", "--storage", url, cwd=tmp_path) for _ in range(2))
+    second, third = (
+        start("--join", "--out", "shared", "--storage", url, cwd=tmp_path) for _ in range(2)
+    )
     while len(list(tmp_path.glob("shared/reviews-ut/*/run.json"))) < 3:
         time.sleep(0.1)
     os.kill(second.pid, signal.SIGKILL)
@@ -135,5 +150,7 @@ def test_two_commands_one_of_them_killed_give_the_tables_of_one(url, tmp_path):
     found = tables(tmp_path / "shared")
     expected = tables(tmp_path / "alone")
     assert found.keys() == expected.keys()
-    assert {name for name in found if found[name] != expected[name] and "history" not in name} == set()
+    assert {
+        name for name in found if found[name] != expected[name] and "history" not in name
+    } == set()
     assert (tmp_path / "shared" / "report" / "index.html").is_file()

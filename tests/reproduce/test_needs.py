@@ -17,7 +17,8 @@ def full() -> dict[str, Experiment]:
 def test_a_set_of_the_hub_and_a_model_are_reported_with_how_to_get_them(full, tmp_path):
     weights, data = needs.missing(full["text-search · imdb-roberta"], tmp_path)
     assert (
-        f"run `hf download FacebookAI/roberta-large --local-dir {tmp_path}/models/FacebookAI/roberta-large`" in weights
+        "run `hf download FacebookAI/roberta-large --local-dir "
+        f"{tmp_path}/models/FacebookAI/roberta-large`" in weights
     )
     assert "run `hf download stanfordnlp/imdb --repo-type dataset" in data
 
@@ -25,7 +26,8 @@ def test_a_set_of_the_hub_and_a_model_are_reported_with_how_to_get_them(full, tm
 def test_a_set_of_videos_is_reported_with_where_it_comes_from(full, tmp_path):
     (data,) = needs.missing(full["depth · ucsd-dust"], tmp_path)
     assert data.startswith(
-        f"dataset UCSDped2: no folder UCSDped2/Train in {tmp_path}/ucsd; download the archive from http"
+        f"dataset UCSDped2: no folder UCSDped2/Train in {tmp_path}/ucsd; download the archive "
+        "from http"
     )
 
 
@@ -46,7 +48,8 @@ def test_missing_instructions_affect_only_the_completions(full, tmp_path):
     llama = full["llama · alpaca-llama"]
     (line,) = needs.missing_instructions(llama, tmp_path)
     assert line == (
-        f"completions: file {tmp_path}/alpaca_eval/alpaca_eval.json does not exist; `hf download tatsu-lab/alpaca_eval "
+        f"completions: file {tmp_path}/alpaca_eval/alpaca_eval.json does not exist; `hf download "
+        "tatsu-lab/alpaca_eval "
         f"alpaca_eval.json --repo-type dataset --local-dir {tmp_path}/alpaca_eval`"
     )
     (tmp_path / "alpaca_eval").mkdir()

@@ -50,7 +50,9 @@ def test_evaluations_that_are_left_are_not_done(trained):
 
 
 def test_what_is_missing_here_is_the_reason_although_everything_is_trained(trained):
-    assert outcome_of(trained, "dataset X is missing").problems()[0] == "skipped: dataset X is missing"
+    assert (
+        outcome_of(trained, "dataset X is missing").problems()[0] == "skipped: dataset X is missing"
+    )
 
 
 def test_an_evaluation_that_failed_is_not_also_left(trained, tmp_path):

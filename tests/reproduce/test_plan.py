@@ -37,7 +37,10 @@ def test_what_is_missing_is_listed_once_with_how_to_get_it_and_nothing_is_writte
     assert "3 third · imdb-ut 0/2 0/2 1,100 * \n" in text
     assert text.count("for 2–3: dataset 'stanfordnlp/imdb'") == 1
     assert text.count("for 2–3: model 'distilbert/distilbert-base-uncased'") == 1
-    assert "6 runs to train and 6 to evaluate; 1,102 hours, 1,102 of them for what is skipped\n" in text
+    assert (
+        "6 runs to train and 6 to evaluate; 1,102 hours, 1,102 of them for what is skipped\n"
+        in text
+    )
     assert text.endswith("hours: a slow machine\n")
     assert not (tmp_path / "out").exists()
 
@@ -59,11 +62,19 @@ def test_an_experiment_that_is_done_takes_no_hours(tmp_path):
 
 
 def test_other_data_that_are_missing_are_marked(tmp_path):
-    made = plan.make(scale_of(tmp_path, listed("smoke-depth", on=["avenue"])), options(tmp_path, data_root=tmp_path))
+    made = plan.make(
+        scale_of(tmp_path, listed("smoke-depth", on=["avenue"])),
+        options(tmp_path, data_root=tmp_path),
+    )
     (row,) = made
     assert (row.missing, row.unanswerable) == ([], [])
-    assert row.untestable[0].startswith(f"on avenue: dataset Avenue: no folder training_videos in {tmp_path}/avenue")
-    assert f"‡ missing; only evaluations on it are skipped:\n for 1: {row.untestable[0]}\n" in printed(made)
+    assert row.untestable[0].startswith(
+        f"on avenue: dataset Avenue: no folder training_videos in {tmp_path}/avenue"
+    )
+    assert (
+        f"‡ missing; only evaluations on it are skipped:\n for 1: {row.untestable[0]}\n"
+        in printed(made)
+    )
 
 
 def test_completions_without_their_file_are_marked(tmp_path):
@@ -74,12 +85,18 @@ def test_completions_without_their_file_are_marked(tmp_path):
     (row,) = made
     assert row.missing == []
     assert row.unanswerable == [f"completions: file {tmp_path}/eval.json does not exist; ask"]
-    assert f"† missing; only the completions are skipped:\n for 1: {row.unanswerable[0]}\n" in printed(made)
+    assert (
+        f"† missing; only the completions are skipped:\n for 1: {row.unanswerable[0]}\n"
+        in printed(made)
+    )
 
 
 @pytest.mark.parametrize("name", scale.names())
 def test_an_experiment_takes_two_lines_of_a_narrow_terminal(name):
-    rows = [PlannedExperiment(one, 240, 240, 48, 48, ["data"], [], []) for one in scale.load(name).experiments]
+    rows = [
+        PlannedExperiment(one, 240, 240, 48, 48, ["data"], [], [])
+        for one in scale.load(name).experiments
+    ]
     console = Console(file=StringIO(), width=80)
     console.print(plan.table(rows))
     assert len(console.file.getvalue().splitlines()) == 1 + 2 * len(rows)  # type: ignore[attr-defined]

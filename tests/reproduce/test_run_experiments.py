@@ -1,4 +1,5 @@
-"""`cudt reproduce` from beginning to end on tiny experiments; the slow test runs the whole smoke scale."""
+"""`cudt reproduce` from beginning to end on tiny experiments; the slow test runs the whole smoke
+scale."""
 
 from __future__ import annotations
 
@@ -30,14 +31,20 @@ def llama() -> dict[str, object]:
 def stamps(out: Path) -> dict[str, int]:
     """The times at which runs were trained and evaluated, and completions written."""
     patterns = ("*/*/ood.csv", "*/*/checkpoints/best.safetensors", "*/*/completions/*seed0*.json")
-    found = (path for pattern in patterns for path in out.glob(pattern) if "against" not in path.name)
+    found = (
+        path for pattern in patterns for path in out.glob(pattern) if "against" not in path.name
+    )
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in found}
 
 
 @pytest.mark.slow
 def test_everything_is_done_once_and_reported(command, no_processes, tmp_path):
-    scale = write_scale(tmp_path, listed(write_search(tmp_path), perturbations=["gaussian", "uniform"]), llama())
-    code, printed, errors = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
+    scale = write_scale(
+        tmp_path, listed(write_search(tmp_path), perturbations=["gaussian", "uniform"]), llama()
+    )
+    code, printed, errors = command(
+        "reproduce", "--scale", scale, "--device", "cpu", "--out", "out"
+    )
     assert (code, errors) == (0, "")
     assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
     assert "done           smoke-llama · smoke-llama: 2 runs, 2 evaluated" in printed
@@ -45,16 +52,23 @@ def test_everything_is_done_once_and_reported(command, no_processes, tmp_path):
     out = tmp_path / "out"
     first = stamps(out)
     assert len(list(out.glob("*/*/ood.csv"))) == 4
-    pairs = [json.loads(path.read_text()) for path in out.glob("smoke-llama/erm-*/completions/*against*.json")]
+    pairs = [
+        json.loads(path.read_text())
+        for path in out.glob("smoke-llama/erm-*/completions/*against*.json")
+    ]
     assert [len(pair) for pair in pairs] == [4, 4]
-    assert all(row["generator_2"].startswith("smoke-llama-constrained") for pair in pairs for row in pair)
+    assert all(
+        row["generator_2"].startswith("smoke-llama-constrained") for pair in pairs for row in pair
+    )
     code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
     assert code == 0
     assert "0 runs to train and 0 to evaluate" in printed
     assert stamps(out) == first
 
 
-def test_an_experiment_without_its_data_is_skipped_and_the_others_run(command, no_processes, tmp_path):
+def test_an_experiment_without_its_data_is_skipped_and_the_others_run(
+    command, no_processes, tmp_path
+):
     lacking = write_search(tmp_path, "lacking", recipe="imdb-ut", fixed=None)
     scale = write_scale(tmp_path, listed(lacking), listed(write_search(tmp_path)))
     code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
@@ -65,19 +79,28 @@ def test_an_experiment_without_its_data_is_skipped_and_the_others_run(command, n
 
 
 def test_failed_runs_do_not_stop_the_other_experiments(command, no_processes, tmp_path):
-    wild = {"wild": seeds(1, fixed={"objective": "erm", "training.learning_rate": 1e30, "training.clip_norm": None})}
-    scale = write_scale(tmp_path, listed(write_search(tmp_path, "wild", arms=wild)), listed(write_search(tmp_path)))
+    wild = {
+        "wild": seeds(
+            1,
+            fixed={"objective": "erm", "training.learning_rate": 1e30, "training.clip_norm": None},
+        )
+    }
+    scale = write_scale(
+        tmp_path, listed(write_search(tmp_path, "wild", arms=wild)), listed(write_search(tmp_path))
+    )
     code, printed, _ = command("reproduce", "--scale", scale, "--device", "cpu", "--out", "out")
     assert code == 1
     assert (
-        "partly failed  wild · reviews-ut: 0 runs, 0 evaluated\n    failed: 1 runs: see the reasons in out/sweeps"
-        in printed
+        "partly failed  wild · reviews-ut: 0 runs, 0 evaluated\n    failed: 1 runs: see the "
+        "reasons in out/sweeps" in printed
     )
     assert "done           pair · reviews-ut: 2 runs, 2 evaluated" in printed
 
 
 def test_a_plan_writes_nothing(command, tmp_path):
-    code, printed, _ = command("reproduce", "--scale", write_scale(tmp_path, llama()), "--plan", "--out", "out")
+    code, printed, _ = command(
+        "reproduce", "--scale", write_scale(tmp_path, llama()), "--plan", "--out", "out"
+    )
     assert code == 0
     assert "0/2" in printed
     assert not (tmp_path / "out").exists()
@@ -89,8 +112,12 @@ def test_a_scale_for_gpus_is_refused_without_one(command, no_processes, tmp_path
     code, printed, errors = command("reproduce", "--scale", scale, "--out", "out")
     assert code == 2
     assert "2 runs to train and 2 to evaluate" in printed
-    assert errors.startswith("error: scale mine needs a GPU and torch finds none; nothing was run. ")
-    assert all(way in errors for way in ("a machine with one", "SCALE=cpu or smoke", "--device cpu"))
+    assert errors.startswith(
+        "error: scale mine needs a GPU and torch finds none; nothing was run. "
+    )
+    assert all(
+        way in errors for way in ("a machine with one", "SCALE=cpu or smoke", "--device cpu")
+    )
     assert not (tmp_path / "out").exists()
     assert command("reproduce", "--scale", scale, "--out", "out", "--plan")[0] == 0
 
@@ -100,7 +127,9 @@ def test_ctrl_c_says_how_to_resume(command, no_processes, tmp_path, monkeypatch)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run_experiments, "run_workers", interrupted)
-    code, _, errors = command("reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out")
+    code, _, errors = command(
+        "reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out"
+    )
     assert (code, errors) == (130, "out: interrupted; run the same command to resume\n")
 
 
@@ -109,7 +138,9 @@ def test_a_fault_of_the_machine_stops_the_command(command, no_processes, tmp_pat
         raise OSError(errno.ENOSPC, "No space left on device", "out/run.json")
 
     monkeypatch.setattr("cudt.sweep.cell.run_cell", full)
-    code, printed, errors = command("reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out")
+    code, printed, errors = command(
+        "reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out"
+    )
     assert (code, len(errors.splitlines()), "failed" in printed) == (1, 1, False)
     assert errors.startswith("stopped: ")
     assert "No space left on device: 'out/run.json'" in errors
@@ -151,7 +182,18 @@ def test_a_report_is_written_again_if_a_run_ended_meanwhile(tmp_path, monkeypatc
 @pytest.mark.slow
 def test_the_smoke_scale_killed_halfway_and_repeated_does_nothing_twice(tmp_path):
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "cudt", "reproduce", "--scale", "smoke", "--workers", "2", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "cudt",
+        "reproduce",
+        "--scale",
+        "smoke",
+        "--workers",
+        "2",
+        "--out",
+        str(out),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
     killed = subprocess.Popen(command, env=environment)
     while len(list(out.glob("*/*/ood.csv"))) < 20:

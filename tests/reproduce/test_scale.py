@@ -25,18 +25,30 @@ def refused(*arguments, **changes) -> list[str]:
 @pytest.mark.parametrize("name", scale.names())
 def test_a_scale_that_comes_with_cudt_is_valid_and_says_what_it_is_for(name):
     loaded = scale.load(name)
-    assert scale.locate(name).read_text(encoding="utf-8").splitlines()[0] == f"# cudt reproduce --scale {name}"
+    assert (
+        scale.locate(name).read_text(encoding="utf-8").splitlines()[0]
+        == f"# cudt reproduce --scale {name}"
+    )
     assert all(experiment.listed.reproduces.strip() for experiment in loaded.experiments)
 
 
 def papers_sweeps() -> list[tuple[str, str]]:
-    """Search and recipe of every row of the table in docs/guides/sweeps.md, which names some of them in words."""
-    _, _, table = (ROOT / "docs/guides/sweeps.md").read_text(encoding="utf-8").partition("## The paper's sweeps")
+    """Search and recipe of every row of the table in docs/guides/sweeps.md, which names some of
+    them in words."""
+    _, _, table = (
+        (ROOT / "docs/guides/sweeps.md")
+        .read_text(encoding="utf-8")
+        .partition("## The paper's sweeps")
+    )
     found = []
     for line in (line for line in table.splitlines() if line.startswith("| `")):
         searches, recipes = (re.findall(r"`([\w-]+)`", cell) for cell in line.split("|")[1:3])
         if "nine video recipes" in line:
-            kinds = (("dust", "gamma-train-dust"), ("ut", "gamma-train"), ("vit", "gamma-train-vit"))
+            kinds = (
+                ("dust", "gamma-train-dust"),
+                ("ut", "gamma-train"),
+                ("vit", "gamma-train-vit"),
+            )
             sets = ("ucsd", "avenue", "shanghaitech")
             found += [(search, f"{name}-{model}") for name in sets for model, search in kinds]
         else:
@@ -45,16 +57,21 @@ def papers_sweeps() -> list[tuple[str, str]]:
 
 
 def test_full_is_the_papers_sweeps_and_llama():
-    experiments = [(one.sweep.name, one.sweep.recipe_name) for one in scale.load("full").experiments]
+    experiments = [
+        (one.sweep.name, one.sweep.recipe_name) for one in scale.load("full").experiments
+    ]
     assert sorted(experiments) == sorted([*papers_sweeps(), ("llama", "alpaca-llama")])
     assert len(experiments) == 24
 
 
 def test_smoke_has_every_search_of_full_in_small():
     in_full = {
-        re.sub(r"^(gamma-train|video-search)-.*", r"\1", one.sweep.name) for one in scale.load("full").experiments
+        re.sub(r"^(gamma-train|video-search)-.*", r"\1", one.sweep.name)
+        for one in scale.load("full").experiments
     }
-    assert {one.sweep.name for one in scale.load("smoke").experiments} == {f"smoke-{name}" for name in in_full}
+    assert {one.sweep.name for one in scale.load("smoke").experiments} == {
+        f"smoke-{name}" for name in in_full
+    }
 
 
 # ---------------------------------------------------------------- mistakes
@@ -66,7 +83,8 @@ def test_schema_errors_are_reported_together(tmp_path):
     assert lines == [
         "needs_gpu: expected true or false, got 'yes'",
         "experiments.0.hours: expected a positive number, got -1.0",
-        "experiments.0.evaluate: expected one of 'best', 'all', 'none', got 'bets'; did you mean 'best'?",
+        "experiments.0.evaluate: expected one of 'best', 'all', 'none', got 'bets'; did you mean "
+        "'best'?",
         "experiments.0.noise_seed: unknown key; did you mean 'noise_seeds'?",
     ]
 
@@ -82,7 +100,8 @@ def test_errors_of_several_experiments_are_reported_together(tmp_path):
     )
     assert lines == [
         "experiments.0: no search is called 'alhpa'; did you mean 'alpha'?",
-        "experiments.1: search pair: --recipe: no recipe is called 'no-recipe'; `cudt recipes` lists all recipes",
+        "experiments.1: search pair: --recipe: no recipe is called 'no-recipe'; `cudt recipes` "
+        "lists all recipes",
         "experiments.2.samples = 2: task reviews has no pictures; samples are for video tasks",
         "experiments.2.completions: model unrolled cannot generate text; use a causal model",
     ]
@@ -97,7 +116,8 @@ def test_what_is_asked_for_must_fit_the_recipe(tmp_path):
     )
     assert lines == [
         "experiments.0.exits: task shapes has no classes; early exits are for classification",
-        "experiments.0.on imdb: task shapes of the run cannot be tested on data of task imdb; name a task with the "
+        "experiments.0.on imdb: task shapes of the run cannot be tested on data of task imdb; "
+        "name a task with the "
         "same kind of examples (video, or texts with classes)",
         "experiments.0.on: no recipe or task is called 'avenu'; did you mean 'avenue'?",
         "experiments.1.exits: task alpaca has no classes; early exits are for classification",

@@ -92,7 +92,8 @@ def test_files_without_a_checksum_are_not_checked(tmp_path: Path) -> None:
 def test_killed_writer_leaves_a_readable_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None, moment: str
 ) -> None:
-    """A writer is killed after each of its three renames: the old or the new content is accepted."""
+    """A writer is killed after each of its three renames: the old or the new content is
+    accepted."""
     if before is not None:
         write_checked(tmp_path, "ood.csv", before)
     left = {"announce": 0, "replace": 1, "settle": 2}[moment]
@@ -129,7 +130,9 @@ def test_own_damage_is_noticed(tmp_path: Path) -> None:
     content, noticed = (tmp_path / FILE).read_bytes(), 0
     for place in range(len(content)):
         for bit in (1, 32, 128):
-            (tmp_path / FILE).write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+            (tmp_path / FILE).write_bytes(
+                content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :]
+            )
             try:
                 assert read_checked(tmp_path, "ood.csv") == A
                 assert entries(tmp_path) == {"ood.csv": [sha(A)]}
@@ -156,7 +159,9 @@ def test_own_damage_is_noticed(tmp_path: Path) -> None:
         ([sha(A), sha(B)], b"changed", [sha(A), sha(B)]),
     ],
 )
-def test_what_a_killed_writer_announced_is_settled(tmp_path: Path, accepted, content, settled) -> None:
+def test_what_a_killed_writer_announced_is_settled(
+    tmp_path: Path, accepted, content, settled
+) -> None:
     write_checked(tmp_path, "other", A)
     checksums._write_records(tmp_path, {"ood.csv": tuple(accepted)})
     if content is not None:
@@ -184,12 +189,15 @@ def test_names_that_lead_out_of_the_folder_and_other_kinds_of_values_are_damage(
     assert len(damaged_files(tmp_path)) == 1
 
 
-# ---------------------------------------------------------------- what is not damage, and what to do about a change
+# ---------------------------------------------------------------- what is not damage, and what to
+# do about a change
 
 
 def test_a_changed_recipe_of_a_run_is_refused(tmp_path):
     write_checked(tmp_path, "recipe.yaml", b"seed: 1\n")
     check_given(tmp_path / "recipe.yaml")
     (tmp_path / "recipe.yaml").write_text("seed: 2\n")
-    with pytest.raises(DamagedFileError, match=r"recipe\.yaml: damaged .*copy it to another folder"):
+    with pytest.raises(
+        DamagedFileError, match=r"recipe\.yaml: damaged .*copy it to another folder"
+    ):
         check_given(tmp_path / "recipe.yaml")

@@ -42,7 +42,10 @@ def test_a_data_root_that_is_gone_is_named_by_the_error(run, folder, tmp_path, m
     monkeypatch.chdir(tmp_path)
     copy = open_run(Path(shutil.copytree(run.path, tmp_path / "copy")))
     copy.update_info(RunInfo(data_root="/nowhere/data"))
-    with pytest.raises(UserError, match=r"'tiny' is neither .* was trained with the data root '/nowhere/data', which"):
+    with pytest.raises(
+        UserError,
+        match=r"'tiny' is neither .* was trained with the data root '/nowhere/data', which",
+    ):
         trained.load(copy, "cpu", None)
     assert trained.load(copy, "cpu", folder)
 

@@ -82,7 +82,10 @@ def read(trained) -> dict[str, Any]:
 
 
 def logits(model: Causal) -> torch.Tensor:
-    batch = {"input_ids": torch.tensor([TOKENS]), "attention_mask": torch.ones(1, len(TOKENS), dtype=torch.long)}
+    batch = {
+        "input_ids": torch.tensor([TOKENS]),
+        "attention_mask": torch.ones(1, len(TOKENS), dtype=torch.long),
+    }
     batch["labels"] = batch["input_ids"]
     answer = model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch)
     return answer.head(answer.states)
@@ -107,14 +110,18 @@ def card(run: Run) -> str:
 
 @pytest.mark.parametrize("name", ["lora", "full"])
 @torch.no_grad()
-def test_the_lines_of_the_card_load_a_causal_model_with_the_same_logits(name, trained, read, folder):
+def test_the_lines_of_the_card_load_a_causal_model_with_the_same_logits(
+    name, trained, read, folder
+):
     model = best(trained[name], folder).model
     assert isinstance(model, Causal)
     assert torch.allclose(torch.tensor(read[name]), logits(model), atol=1e-4)
 
 
 @torch.no_grad()
-def test_it_is_the_best_model_that_is_exported_and_not_the_first_nor_the_last(trained, read, folder):
+def test_it_is_the_best_model_that_is_exported_and_not_the_first_nor_the_last(
+    trained, read, folder
+):
     layerwise = assemble(trained["lora"].recipe, folder, torch.device("cpu")).layerwise.eval()
     assert isinstance(layerwise.model, Causal)
     first = logits(layerwise.model)
@@ -148,13 +155,24 @@ def test_the_lines_of_the_card_load_an_encoder_with_the_same_answers(name, train
 
 def test_an_adapter_is_saved_without_the_model_it_adapts(trained, folder):
     files = {path.name for path in (trained["lora"].path / "model").iterdir()}
-    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "README.md"} <= files
+    assert {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "tokenizer.json",
+        "README.md",
+    } <= files
     assert "model.safetensors" not in files
     adapter = json.loads((trained["lora"].path / "model" / "adapter_config.json").read_text())
-    assert (adapter["r"], adapter["lora_alpha"], adapter["base_model_name_or_path"]) == (2, 4, str(folder / "llama"))
+    assert (adapter["r"], adapter["lora_alpha"], adapter["base_model_name_or_path"]) == (
+        2,
+        4,
+        str(folder / "llama"),
+    )
 
 
-def test_what_could_not_be_saved_is_saved_by_the_same_command(trained, folder, tmp_path, monkeypatch):
+def test_what_could_not_be_saved_is_saved_by_the_same_command(
+    trained, folder, tmp_path, monkeypatch
+):
     run = Run(tmp_path / "tiny-alpaca" / trained["lora"].path.name, trained["lora"].recipe)
     shutil.copytree(trained["lora"].path, run.path)
     before = contents(run.path / "model")
@@ -168,7 +186,9 @@ def test_what_could_not_be_saved_is_saved_by_the_same_command(trained, folder, t
 
     with monkeypatch.context() as patch:
         patch.setattr(Causal, "save_pretrained", lambda self, folder: 1 / 0)
-        with pytest.warns(DataWarning, match="finished, but model/ could not be saved: division by zero"):
+        with pytest.warns(
+            DataWarning, match="finished, but model/ could not be saved: division by zero"
+        ):
             again()
     assert not (run.path / "model").exists()
     again()
@@ -192,7 +212,9 @@ def test_the_card_says_how_the_model_was_trained_and_what_each_layer_does(name, 
     assert [float(row[1]) for row in rows] == pytest.approx(validation["loss"].tolist(), rel=1e-3)
     assert [float(row[2]) for row in rows] == pytest.approx(validation["metric"].tolist(), rel=1e-3)
     verdicts = run.finished_info().verdicts
-    assert [float(row[3]) for row in rows] == pytest.approx([one.allowed for one in verdicts], rel=1e-3)
+    assert [float(row[3]) for row in rows] == pytest.approx(
+        [one.allowed for one in verdicts], rel=1e-3
+    )
     assert [row[4] for row in rows] == [one.verdict for one in verdicts]
     assert f"| {run.finished_info().metric.name} |" in text
     kept = "are\nkept" if run.finished_info().feasible else "are\nnot all kept"

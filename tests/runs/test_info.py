@@ -18,7 +18,8 @@ from cudt.runs.info import (
 from cudt.utils.errors import UserError
 
 LAST = Subfolder(weights="last")
-#: A file as it is written: key order, indent, signs that are not ASCII, numbers that JSON itself does not have.
+#: A file as it is written: key order, indent, signs that are not ASCII, numbers that JSON itself
+#: does not have.
 WHOLE = """{
   "format": 1,
   "status": "finished",
@@ -145,7 +146,9 @@ def test_only_the_keys_that_an_update_sets_are_replaced(folder):
 
 def test_a_new_file_begins_with_its_format(tmp_path):
     write_info(tmp_path, RunInfo(status="running"))
-    assert (tmp_path / "run.json").read_text() == f'{{\n  "format": {FORMAT},\n  "status": "running"\n}}\n'
+    assert (
+        tmp_path / "run.json"
+    ).read_text() == f'{{\n  "format": {FORMAT},\n  "status": "running"\n}}\n'
 
 
 # ---------------------------------------------------------------- reading
@@ -158,7 +161,10 @@ def test_a_new_file_begins_with_its_format(tmp_path):
         ({"feasible": 1}, "feasible"),
         ({"metric": "accuracy"}, "metric: Input should be an object"),
         ({"best": {"epoch": 1.5, "validation_loss": 0.1}}, "best.epoch"),
-        ({"evaluated": {"gaussian": {"levels": ["0"], "seeds": [0], "samples": 0}}}, "evaluated.gaussian.levels.0"),
+        (
+            {"evaluated": {"gaussian": {"levels": ["0"], "seeds": [0], "samples": 0}}},
+            "evaluated.gaussian.levels.0",
+        ),
         ({"best": {"epoch": 1}}, "missing key best.validation_loss"),
     ],
 )
@@ -181,7 +187,9 @@ def test_a_finished_run_has_every_key_that_is_read_later(folder, key):
 @pytest.mark.parametrize("status", ["running", "failed"])
 def test_the_info_of_an_unfinished_run_is_refused_with_a_way_to_resume_it(folder, status):
     plant(folder, status=status)
-    with pytest.raises(UserError, match=f"is {status}, not finished; run `cudt train` .* to resume"):
+    with pytest.raises(
+        UserError, match=f"is {status}, not finished; run `cudt train` .* to resume"
+    ):
         read_finished_info(folder)
 
 

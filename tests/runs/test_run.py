@@ -47,10 +47,13 @@ def test_floats_in_tables_come_back_to_the_last_bit(run):
     values = [rng.uniform(-1, 1) * 10 ** rng.randint(-300, 300) for _ in range(300)]
     values += [0.1 + 0.2, 1 / 3, 5e-324, 1e22, math.nextafter(1, 2), -0.0]
     table = pd.DataFrame(
-        [(step, 1, "train", 1, "loss", value) for step, value in enumerate(values)], columns=TABLES["history"]
+        [(step, 1, "train", 1, "loss", value) for step, value in enumerate(values)],
+        columns=TABLES["history"],
     )
     run.write_table("history", table)
-    assert [value.hex() for value in run.read_table("history")["value"]] == [value.hex() for value in values]
+    assert [value.hex() for value in run.read_table("history")["value"]] == [
+        value.hex() for value in values
+    ]
 
 
 def ood(*rows: tuple[str, float, float]) -> pd.DataFrame:
@@ -61,7 +64,9 @@ def ood(*rows: tuple[str, float, float]) -> pd.DataFrame:
 def test_merging_replaces_rows_with_equal_keys_and_keeps_the_rest(run):
     keys = ["perturbation", "gamma", "seed", "metric"]
     run.merge_table("ood", ood(("gaussian", 0, 0.9), ("gaussian", 0.15, 0.8)), keys)
-    run.merge_table("ood", ood(("gaussian", 1.65, 0.5), ("gaussian", 0.15, 0.7), ("uniform", 0.0, 0.6)), keys)
+    run.merge_table(
+        "ood", ood(("gaussian", 1.65, 0.5), ("gaussian", 0.15, 0.7), ("uniform", 0.0, 0.6)), keys
+    )
     merged = run.read_table("ood")
     assert list(merged.columns) == TABLES["ood"]
     assert list(merged[["perturbation", "gamma", "value"]].itertuples(index=False, name=None)) == [
@@ -86,7 +91,10 @@ def examples(*rows: tuple[float, int, str, float]) -> pd.DataFrame:
 
 
 def test_scores_of_examples_are_merged_as_tables_are_and_sorted(run):
-    run.merge_examples(by_part(examples((0.0, 0, "b", 1 / 3), (0.0, 0, "a", 0.1 + 0.2), (1.0, 0, "a", 0.5))), ["gamma"])
+    run.merge_examples(
+        by_part(examples((0.0, 0, "b", 1 / 3), (0.0, 0, "a", 0.1 + 0.2), (1.0, 0, "a", 0.5))),
+        ["gamma"],
+    )
     run.merge_examples(by_part(examples((1.0, 0, "b", 0.25), (1.0, 0, "a", 0.75))), ["gamma"])
     table = run.read_examples()
     assert table.dtypes.astype(str).to_dict() == {
@@ -108,7 +116,8 @@ def test_scores_of_examples_are_merged_as_tables_are_and_sorted(run):
 
 def test_scores_of_examples_are_read_for_one_kind_of_noise(run):
     both = [
-        examples((0.0, 0, "a", score)).assign(perturbation=kind) for kind, score in (("uniform", 1), ("gaussian", 0))
+        examples((0.0, 0, "a", score)).assign(perturbation=kind)
+        for kind, score in (("uniform", 1), ("gaussian", 0))
     ]
     run.merge_examples(by_part(pd.concat(both)), ["perturbation", "gamma"])
     assert run.read_examples("uniform")["score"].tolist() == [1]
@@ -138,7 +147,9 @@ def test_the_results_of_other_weights_open_the_run_with_these_weights(run):
         open_run(last.results)
     last.results.mkdir()
     assert open_run(last.results) == last
-    with pytest.raises(UserError, match=r"which reports leave out; see them with `cudt compare .*last`"):
+    with pytest.raises(
+        UserError, match=r"which reports leave out; see them with `cudt compare .*last`"
+    ):
         find_runs([last.results])
     assert find_runs([run.path]) == [run.path]
     assert open_run(last.results, "best") == run
@@ -174,7 +185,11 @@ def test_a_damaged_run_json_is_reported(run, content):
 
 
 def test_a_run_has_one_writer_at_a_time(run):
-    with run.locked(), pytest.raises(UserError, match="another process is using this run"), run.locked():
+    with (
+        run.locked(),
+        pytest.raises(UserError, match="another process is using this run"),
+        run.locked(),
+    ):
         pass
     with run.locked():
         pass

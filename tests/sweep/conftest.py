@@ -1,4 +1,5 @@
-"""Fixtures of the tests of sweeps: sweeps without worker processes, and the command in this process."""
+"""Fixtures of the tests of sweeps: sweeps without worker processes, and the command in this
+process."""
 
 from __future__ import annotations
 
@@ -60,8 +61,11 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
-    """`cudt` in this process and an empty folder: exit code, output, errors; `function` replaces training."""
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Command:
+    """`cudt` in this process and an empty folder: exit code, output, errors; `function` replaces
+    training."""
     monkeypatch.chdir(tmp_path)
     for name in ("CUDT_DATA_ROOT", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
@@ -71,7 +75,9 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         cell_function = planted(function) if function else SweepOptions.cell_function
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["cudt", *map(str, arguments)])
-            patch.setattr(run_sweep, "SweepOptions", partial(SweepOptions, cell_function=cell_function))
+            patch.setattr(
+                run_sweep, "SweepOptions", partial(SweepOptions, cell_function=cell_function)
+            )
             with pytest.raises(SystemExit) as stop:
                 cli.main()
         printed = capsys.readouterr()

@@ -1,4 +1,5 @@
-"""Pretended machines: workers of a sweep in processes of their own, each with its host name, home and folder of runs.
+"""Pretended machines: workers of a sweep in processes of their own, each with its host name, home
+and folder of runs.
 
 They share nothing but the storage, and a file in which cells note when they begin and end.
 """
@@ -106,7 +107,11 @@ class Machines:
         holder.machine.cache_clear()
         first = stored.first_study(self.sweep)
         try:
-            os._exit(arm_worker.main(WorkerJob(self.url, first, home / "out", "cpu", None, self.function)))
+            os._exit(
+                arm_worker.main(
+                    WorkerJob(self.url, first, home / "out", "cpu", None, self.function)
+                )
+            )
         except Exception:
             # pytest shows what was printed if the test fails.
             traceback.print_exc()
@@ -114,7 +119,9 @@ class Machines:
 
 
 @contextmanager
-def machines(sweep: Sweep, url: str, folder: Path, function: str = "paced", pace: float = 0.25) -> Iterator[Machines]:
+def machines(
+    sweep: Sweep, url: str, folder: Path, function: str = "paced", pace: float = 0.25
+) -> Iterator[Machines]:
     """Machines that run a sweep whose cells call a planted function; none outlives the block."""
     folder.mkdir(exist_ok=True)
     made = Machines(sweep, url, folder, planted(function), pace)

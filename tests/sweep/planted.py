@@ -1,4 +1,5 @@
-"""Cell functions that replace training in tests: workers import them by name, and they are light."""
+"""Cell functions that replace training in tests: workers import them by name, and they are
+light."""
 
 from __future__ import annotations
 
@@ -28,7 +29,12 @@ def height(alpha: float, rate: float) -> float:
 
 def result(score: float, **facts: Any) -> CellResult:
     """The result of a cell with this score."""
-    usual = {"updates": 6, "best_epoch": 1, "validation_loss": 1 - score, "validation_metric": score}
+    usual = {
+        "updates": 6,
+        "best_epoch": 1,
+        "validation_loss": 1 - score,
+        "validation_metric": score,
+    }
     return CellResult(score, {**usual, "feasible": True, "monotone": False, **facts})
 
 
@@ -52,7 +58,8 @@ def calls(out: Path) -> list[str]:
     return path.read_text().splitlines() if path.is_file() else []
 
 
-# ---------------------------------------------------------------- instead of cudt.sweep.cell:run_cell
+# ---------------------------------------------------------------- instead of
+# cudt.sweep.cell:run_cell
 
 
 def on_the_hill(job: Any, report: Any) -> Any:
@@ -155,6 +162,7 @@ def curved(job: Any, report: Any) -> Any:
 
 
 def note(word: str, cell: str) -> None:
-    """Note what a cell does on this machine; a line is written at once, so that many processes can."""
+    """Note what a cell does on this machine; a line is written at once, so that many processes
+    can."""
     with Path(os.environ[NOTES]).open("ab", buffering=0) as file:
         file.write(f"{word}\t{socket.gethostname()}\t{cell}\t{time.time()}\n".encode())

@@ -22,7 +22,10 @@ from cudt.sweep.study import ArmStudy
 from tests.conftest import TINY
 
 #: The `--set` options of TINY as a search file's `fixed`.
-FIXED = {key: strict_yaml.parse(text, key) for key, _, text in (setting.partition("=") for setting in TINY)}
+FIXED = {
+    key: strict_yaml.parse(text, key)
+    for key, _, text in (setting.partition("=") for setting in TINY)
+}
 ALPHAS: dict[str, Any] = {"descent.alpha": [0.1, 0.2, 0.3]}
 ALPHA: dict[str, Any] = {"descent.alpha": {"low": 0.0, "high": 0.5}}
 
@@ -43,7 +46,9 @@ def grid(searched: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"sampler": "grid", "search": searched, **more}
 
 
-def drawn(sampler: str, budget: int, searched: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def drawn(
+    sampler: str, budget: int, searched: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
     return {"sampler": sampler, "budget": budget, "search": searched or ALPHA, **more}
 
 
@@ -61,7 +66,9 @@ def sweep_of(folder: Path, **changes: Any) -> Sweep:
     return definition.load(str(write_search(folder, **changes)))
 
 
-def study_of(sweep: Sweep, storage: BaseStorage | None = None, *, retry_failed: bool = False) -> ArmStudy:
+def study_of(
+    sweep: Sweep, storage: BaseStorage | None = None, *, retry_failed: bool = False
+) -> ArmStudy:
     """The study of the only arm in the only setting, ready to run."""
     ((arm,), (setting,)) = (sweep.search.arms, sweep.settings)
     study = ArmStudy(sweep, setting, arm, storage or open_storage(None))
@@ -85,7 +92,9 @@ def planted(function: str) -> str:
     return function if ":" in function else f"tests.sweep.planted:{function}"
 
 
-def swept(sweep: Sweep, out: Path, function: str = "on_the_hill", **options: Any) -> tuple[Results, str]:
+def swept(
+    sweep: Sweep, out: Path, function: str = "on_the_hill", **options: Any
+) -> tuple[Results, str]:
     """Run a sweep whose cells call a planted function: its results, and what it printed."""
     console = Console(file=StringIO(), width=200, markup=False, emoji=False)
     asked = SweepOptions(out, "cpu", cell_function=planted(function), **options)

@@ -76,10 +76,14 @@ def held(run: Run, seconds: float) -> Iterator[threading.Thread]:
 
 def test_the_loss_is_that_of_the_last_layer_in_the_best_epoch(run):
     history = run.read_table("history")
-    rows = history[(history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 3)]
+    rows = history[
+        (history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 3)
+    ]
     by_epoch = dict(zip(rows["epoch"], rows["value"], strict=True))
     assert len(by_epoch) == 2
-    assert cell.score_of(run, "loss", None) == pytest.approx(by_epoch[run.finished_info().best.epoch], abs=1e-6)
+    assert cell.score_of(run, "loss", None) == pytest.approx(
+        by_epoch[run.finished_info().best.epoch], abs=1e-6
+    )
 
 
 def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of_training(run):
@@ -88,7 +92,9 @@ def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of
     noise = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
     data = batches(task, task.examples("validation"), 7, CPU)
     (level,) = measure(layerwise, data, noise, [settings.noise.gamma_train])
-    assert cell.score_of(run, "metric", None) == pytest.approx(level.layer_scores[-1].item(), abs=1e-9)
+    assert cell.score_of(run, "metric", None) == pytest.approx(
+        level.layer_scores[-1].item(), abs=1e-9
+    )
 
 
 def test_the_grid_is_the_mean_metric_over_its_levels_on_validation_data(run):
@@ -107,10 +113,16 @@ def test_the_grid_is_the_mean_metric_over_its_levels_on_validation_data(run):
 # ---------------------------------------------------------------- what is left of a cell
 
 
-def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_need(trained_run, tmp_path):
-    done = cell.run_cell(CellJob(tiny_recipe().text(), tmp_path, "cpu", None, "metric", None), ignore)
+def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_need(
+    trained_run, tmp_path
+):
+    done = cell.run_cell(
+        CellJob(tiny_recipe().text(), tmp_path, "cpu", None, "metric", None), ignore
+    )
     run = run_for(tiny_recipe(), tmp_path)
-    assert run.path.relative_to(tmp_path) == trained_run.path.relative_to(trained_run.path.parents[1])
+    assert run.path.relative_to(tmp_path) == trained_run.path.relative_to(
+        trained_run.path.parents[1]
+    )
     for name in ("history.csv", "layers.csv", "recipe.yaml", "checkpoints/best.safetensors"):
         assert (run.path / name).read_bytes() == (trained_run.path / name).read_bytes()
     assert names(run) == ["best.safetensors", "last.safetensors"]
@@ -136,7 +148,9 @@ def test_a_cell_that_keeps_no_weights_is_scored_before_they_are_deleted(tmp_path
     assert run.path.name == trained_run.path.name
     assert list((run.path / "checkpoints").iterdir()) == []
     assert cell.run_cell(job, ignore) == done
-    with pytest.raises(UserError, match=r"not kept .*none-when-finished.*train the run again in another folder"):
+    with pytest.raises(
+        UserError, match=r"not kept .*none-when-finished.*train the run again in another folder"
+    ):
         evaluate.evaluate_validation(run, [0.7], "cpu", None, lambda batches, total, what: batches)
 
 
@@ -149,7 +163,9 @@ def test_a_finished_run_is_judged_and_not_trained_again(run, no_training):
 
 def test_a_cell_waits_for_another_process_that_uses_its_run(run, no_training):
     with held(run, 0.5) as other:
-        with pytest.warns(DataWarning, match="another process is using this run; waiting for it to end"):
+        with pytest.warns(
+            DataWarning, match="another process is using this run; waiting for it to end"
+        ):
             cell.run_cell(job_for(run), ignore)
         assert not other.is_alive()
 
@@ -171,7 +187,9 @@ def test_a_sweep_does_not_open_the_test_data(measure, command, no_processes, tmp
     (tmp_path / "test.csv").write_bytes(b"\xff\xfe no table \x00")
     asked = {"recipe": "own.yaml", "fixed": {"training.epochs": 1}, "score": MEASURES[measure]}
     path = write_search(tmp_path, **asked, arms={"constrained": seeds(1)})
-    code, output, error = command("sweep", "--search", path, "--data-root", tmp_path, "--device", "cpu")
+    code, output, error = command(
+        "sweep", "--search", path, "--data-root", tmp_path, "--device", "cpu"
+    )
     assert code == 0, error
     assert "1/1  constrained: seed=0  score" in output
     # So it had not been looked at before.

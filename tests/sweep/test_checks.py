@@ -28,7 +28,8 @@ MISTAKES = {
     ),
     "unequal budgets": (
         {"arms": {"constrained": grid(ALPHAS), "erm": seeds(4, fixed={"objective": "erm"})}},
-        "arms: unequal budgets (constrained 3, erm 4 runs): the best of more runs is better by chance alone; "
+        "arms: unequal budgets (constrained 3, erm 4 runs): the best of more runs is better by "
+        "chance alone; "
         "make them equal, or give the reason in unequal_budgets",
     ),
     "a grid over a continuous range": (
@@ -53,7 +54,8 @@ def test_each_mistake_alone_is_reported_in_one_line(changes, line, errors_of):
         ({"scores": 3}, "scores: unknown key; did you mean 'score'?"),
         (
             {"score": {"measure": "metrc", "direction": "maximize"}},
-            "score.measure: expected one of 'metric', 'loss', 'grid', got 'metrc'; did you mean 'metric'?",
+            "score.measure: expected one of 'metric', 'loss', 'grid', got 'metrc'; did you mean "
+            "'metric'?",
         ),
         (
             {
@@ -66,16 +68,19 @@ def test_each_mistake_alone_is_reported_in_one_line(changes, line, errors_of):
         ),
         (
             {"arms": {"drawn": drawn("tpe", 5, pruner="medain")}},
-            "arms.drawn.pruner.name: expected one of 'median', 'halving', 'hyperband', got 'medain'; "
+            "arms.drawn.pruner.name: expected one of 'median', 'halving', 'hyperband', got "
+            "'medain'; "
             "did you mean 'median'?",
         ),
         (
             {"arms": {"drawn": drawn("tpe", 5, pruner={"name": "median", "min_finished": 5})}},
-            "arms.drawn.pruner.min_finished: no run could be ended early: expected fewer than the arm's 5 runs, got 5",
+            "arms.drawn.pruner.min_finished: no run could be ended early: expected fewer than "
+            "the arm's 5 runs, got 5",
         ),
         (
             {"arms": {"drawn": drawn("tpe", 3, {"training.epochs": [2, 3, 4]}, pruner="median")}},
-            "arms.drawn.pruner: compares runs after the same number of epochs, so training.epochs cannot be searched; "
+            "arms.drawn.pruner: compares runs after the same number of epochs, so "
+            "training.epochs cannot be searched; "
             "remove one",
         ),
     ],
@@ -100,7 +105,8 @@ def test_what_is_wrong_with_its_shape_is_reported(changes, line, errors_of):
         ),
         (
             {"arms": {"a/b": grid(ALPHAS)}},
-            "arms.a/b: invalid arm name: use at most 100 letters, digits, '_', '-' and '.', it names a file",
+            "arms.a/b: invalid arm name: use at most 100 letters, digits, '_', '-' and '.', it "
+            "names a file",
         ),
         (
             {"settings": {"descent.alpha": [0.1, 0.2]}},
@@ -127,22 +133,29 @@ def test_what_makes_no_sense_is_reported_alone(changes, line, errors_of):
 
 
 def test_more_draws_than_there_are_combinations_are_reported(errors_of):
-    (line,) = errors_of(arms={"drawn": drawn("random", 7, {"descent.alpha": [0.1, 0.2], "seed": [0, 1, 2]})})
+    (line,) = errors_of(
+        arms={"drawn": drawn("random", 7, {"descent.alpha": [0.1, 0.2], "seed": [0, 1, 2]})}
+    )
     assert line.startswith("arms.drawn.budget: expected at most 6, the number of combinations")
 
 
 def test_an_arm_of_seeds_next_to_a_setting_of_seeds_is_reported(errors_of):
     # The arm's would overrule the setting's: all settings would have the same runs.
     assert errors_of(settings={"seed": [0, 10]}, arms={"erm": seeds(3)}) == [
-        "arms.erm.sampler: sampler seeds sets the seed, which is also set in settings; remove one of them"
+        "arms.erm.sampler: sampler seeds sets the seed, which is also set in settings; remove "
+        "one of them"
     ]
 
 
-@pytest.mark.parametrize("fixed", [{"evaluation.gammas": [0, 1]}, {"evaluation": {"gammas": [0, 1]}}])
+@pytest.mark.parametrize(
+    "fixed", [{"evaluation.gammas": [0, 1]}, {"evaluation": {"gammas": [0, 1]}}]
+)
 def test_arms_are_judged_on_one_grid(fixed, errors_of):
     arms = {"constrained": grid(ALPHAS, fixed=fixed)}
     (line,) = errors_of(score=GRID_SCORE, arms=arms)
-    assert line.startswith("arms.constrained.fixed.evaluation.gammas: the arms would be scored on different grids")
+    assert line.startswith(
+        "arms.constrained.fixed.evaluation.gammas: the arms would be scored on different grids"
+    )
     # Where the score says it, or no grid is judged, it is what `cudt eval-ood` does later.
     assert errors_of(score={**GRID_SCORE, "gammas": [0, 1]}, arms=arms) == []
     assert errors_of(arms=arms) == []

@@ -23,11 +23,20 @@ FROM_ZERO = {"low": 0, "high": 0.1, "log": True}
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        ({"fixed": {"training.epoch": 3}}, ["fixed", "training.epoch: unknown key; did you mean 'epochs'?"]),
-        ({"settings": {"model.layer": [2, 3]}}, ["model.layer: unknown key; did you mean 'layers'?"]),
+        (
+            {"fixed": {"training.epoch": 3}},
+            ["fixed", "training.epoch: unknown key; did you mean 'epochs'?"],
+        ),
+        (
+            {"settings": {"model.layer": [2, 3]}},
+            ["model.layer: unknown key; did you mean 'layers'?"],
+        ),
         (
             {"arms": {"constrained": grid(ALPHAS, fixed={"objective": "constrain"})}},
-            ["arms.constrained", "objective: unknown objective 'constrain'; did you mean 'constrained'?"],
+            [
+                "arms.constrained",
+                "objective: unknown objective 'constrain'; did you mean 'constrained'?",
+            ],
         ),
         (
             {"arms": {"constrained": grid({"descent.alpha": [0.1, 1.5, 0.2]})}},
@@ -43,7 +52,9 @@ FROM_ZERO = {"low": 0, "high": 0.1, "log": True}
         ),
     ],
 )
-def test_what_the_recipe_refuses_is_reported_once_and_before_anything_is_run(changes, parts, errors_of):
+def test_what_the_recipe_refuses_is_reported_once_and_before_anything_is_run(
+    changes, parts, errors_of
+):
     (line,) = errors_of(**changes)
     for part in parts:
         assert part in line
@@ -66,7 +77,9 @@ DESCENT: dict[str, tuple[list[Any], dict[str, Any], dict[str, Any]]] = {
 
 def weights(objective: Any, **changes: Any) -> list[list[float]]:
     """What each layer counts in three updates: all that training has of an objective."""
-    of = make_objective(objective, LayerwiseDescent(3, **{"alpha": 0.1, "reference": 1.0, **changes}))
+    of = make_objective(
+        objective, LayerwiseDescent(3, **{"alpha": 0.1, "reference": 1.0, **changes})
+    )
     f = torch.tensor([3.0, 2.0, 1.5])
     found = []
     for _ in range(3):
@@ -80,7 +93,9 @@ def weights(objective: Any, **changes: Any) -> list[list[float]]:
 def test_what_is_refused_of_an_objective_is_what_it_does_not_look_at(objective, key, errors_of):
     choices, needed, changes = DESCENT[key]
     line = f"arms.other.search.descent.{key}: ignored by objective {objective}, so its runs would all be the same"
-    lines = errors_of(arms={"other": grid({f"descent.{key}": choices}, fixed={"objective": objective, **needed})})
+    lines = errors_of(
+        arms={"other": grid({f"descent.{key}": choices}, fixed={"objective": objective, **needed})}
+    )
     is_looked_at = weights(objective, **changes) != weights(objective)
     assert lines == ([] if is_looked_at else [line])
     assert is_looked_at == (objective == "constrained" or key == "form")
@@ -122,17 +137,33 @@ SOUND = {
     "a budget that the grid has": {"arms": {"constrained": grid(ALPHAS, budget=3)}},
     # Neither would be taken without the other.
     "settings that need each other": {
-        "arms": {"resilient": grid({"descent.beta": [1.0, 10.0]}, fixed={"descent.resilience": "slack"})},
+        "arms": {
+            "resilient": grid({"descent.beta": [1.0, 10.0]}, fixed={"descent.resilience": "slack"})
+        },
     },
-    "a pruner": {"arms": {"drawn": drawn("tpe", 5, pruner={"name": "halving", "warmup_epochs": 2, "min_finished": 4})}},
-    "every draw of what there is": {"arms": {"drawn": drawn("random", 4, {"descent.alpha": [0.1, 0.2, 0.3, 0.4]})}},
+    "a pruner": {
+        "arms": {
+            "drawn": drawn(
+                "tpe", 5, pruner={"name": "halving", "warmup_epochs": 2, "min_finished": 4}
+            )
+        }
+    },
+    "every draw of what there is": {
+        "arms": {"drawn": drawn("random", 4, {"descent.alpha": [0.1, 0.2, 0.3, 0.4]})}
+    },
 }
 
 
-@pytest.mark.parametrize(("epochs", "warmup", "is_valid"), [(1, 0, False), (2, 0, True), (3, 2, False), (4, 2, True)])
-def test_a_pruner_needs_an_epoch_to_decide_after_and_one_to_save(epochs, warmup, is_valid, errors_of):
+@pytest.mark.parametrize(
+    ("epochs", "warmup", "is_valid"), [(1, 0, False), (2, 0, True), (3, 2, False), (4, 2, True)]
+)
+def test_a_pruner_needs_an_epoch_to_decide_after_and_one_to_save(
+    epochs, warmup, is_valid, errors_of
+):
     arm = drawn("tpe", 5, pruner={"name": "median", "warmup_epochs": warmup})
-    why = f"no run could be ended early: training.epochs is {epochs}, expected at least {warmup + 2}"
+    why = (
+        f"no run could be ended early: training.epochs is {epochs}, expected at least {warmup + 2}"
+    )
     expected = [] if is_valid else [f"arms.drawn.pruner: {why}"]
     assert errors_of(fixed={"training.epochs": epochs}, arms={"drawn": arm}) == expected
 

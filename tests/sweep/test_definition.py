@@ -50,14 +50,19 @@ def test_the_levels_of_the_score_are_part_of_it_wherever_they_are_written(tmp_pa
     other = sweep_of(tmp_path, score=GRID_SCORE, fixed={**FIXED, "evaluation.gammas": [0, 1]})
     assert other.gammas == [0.0, 1.0]
     assert other.identity() != from_recipe.identity()
-    assert sweep_of(tmp_path, fixed={**FIXED, "evaluation.gammas": [0, 1]}).identity() == sweep_of(tmp_path).identity()
+    assert (
+        sweep_of(tmp_path, fixed={**FIXED, "evaluation.gammas": [0, 1]}).identity()
+        == sweep_of(tmp_path).identity()
+    )
 
 
 # ---------------------------------------------------------------- settings, arms and cells
 
 
 def test_settings_are_combined_in_the_files_order(tmp_path):
-    sweep = sweep_of(tmp_path, settings={"model.step_size": [0.5, 0.25], "noise.gamma_train": [0.0, 0.8]})
+    sweep = sweep_of(
+        tmp_path, settings={"model.step_size": [0.5, 0.25], "noise.gamma_train": [0.0, 0.8]}
+    )
     assert [setting_name(setting) for setting in sweep.settings] == [
         "model.step_size=0.5, noise.gamma_train=0.0",
         "model.step_size=0.5, noise.gamma_train=0.8",
@@ -69,7 +74,10 @@ def test_settings_are_combined_in_the_files_order(tmp_path):
 
 
 def test_a_grid_lists_every_combination_once(tmp_path):
-    searched = {"seed": {"low": 0, "high": 4, "step": 2, "type": "int"}, "training.clip_norm": [1.0, None]}
+    searched = {
+        "seed": {"low": 0, "high": 4, "step": 2, "type": "int"},
+        "training.clip_norm": [1.0, None],
+    }
     sweep = sweep_of(tmp_path, arms={"constrained": grid(searched)})
     assert sweep.listed("constrained") == [
         {"seed": seed, "training.clip_norm": norm} for seed in (0, 2, 4) for norm in (1.0, None)
@@ -88,10 +96,14 @@ def test_a_cells_recipe_is_the_recipe_with_everything_that_was_set(tmp_path):
     arms = {"erm": grid({"seed": [3, 4]}, fixed={"objective": "erm", "training.clip_norm": None})}
     sweep = sweep_of(tmp_path, settings=settings, arms=arms)
     found = sweep.recipe({"noise.gamma_train": 0.8}, "erm", {"seed": 4})
-    by_hand = tiny_recipe("noise.gamma_train=0.8", "training.clip_norm=null", objective="erm", seed=4)
+    by_hand = tiny_recipe(
+        "noise.gamma_train=0.8", "training.clip_norm=null", objective="erm", seed=4
+    )
     assert found.resolved() == by_hand.resolved()
     # Nothing of this stays behind.
-    assert sweep.recipe({"noise.gamma_train": 0.0}, "erm", {"seed": 3}).settings.noise.gamma_train == 0
+    assert (
+        sweep.recipe({"noise.gamma_train": 0.0}, "erm", {"seed": 3}).settings.noise.gamma_train == 0
+    )
 
 
 # ---------------------------------------------------------------- files
@@ -122,11 +134,20 @@ def test_what_a_sweep_keeps_of_itself_is_the_same_sweep_wherever_it_is(tmp_path)
         arms={
             "drawn": drawn("tpe", 4),
             "erm": seeds(4, fixed={"objective": "erm"}),
-            "grid": grid({"seed": {"low": 1, "high": 2, "type": "int"}, "descent.slack_restart": [True, False]}),
+            "grid": grid(
+                {
+                    "seed": {"low": 1, "high": 2, "type": "int"},
+                    "descent.slack_restart": [True, False],
+                }
+            ),
         },
     )
     again = kept(sweep, tmp_path / "kept")
-    assert (again.name, again.identity(), again.folder(Path())) == (sweep.name, sweep.identity(), sweep.folder(Path()))
+    assert (again.name, again.identity(), again.folder(Path())) == (
+        sweep.name,
+        sweep.identity(),
+        sweep.folder(Path()),
+    )
     assert all_recipes(again) == all_recipes(sweep)
     assert [again.budget(name) for name in again.search.arms] == [4, 4, 4]
     # Written again, it is the same to the letter.

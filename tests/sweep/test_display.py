@@ -52,7 +52,8 @@ def test_without_a_terminal_each_cell_that_ends_has_a_line(studies, cells):
     assert printed(console).splitlines() == [
         "1/6  constrained: alpha=0.1  score 0.12346",
         "2/6  erm: seed=0  failed: the loss [of layer 1] is not finite",
-        "constrained: alpha=0.2: the worker process ended by signal 9 (SIGKILL); see log; another worker resumes it",
+        "constrained: alpha=0.2: the worker process ended by signal 9 (SIGKILL); see log; "
+        "another worker resumes it",
         "erm: seed=1: interrupted, can be resumed",
     ]
 

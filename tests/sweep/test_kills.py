@@ -22,7 +22,9 @@ from cudt.runs.find import open_run
 from cudt.sweep import definition
 from tests.sweep.searches import FIXED, grid, swept, write_search
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="finds workers in /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").is_file(), reason="finds workers in /proc"
+)
 
 CELLS = 12
 SEARCH = {
@@ -39,7 +41,18 @@ SEARCH = {
 @contextmanager
 def sweeping(search: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`cudt sweep` with two workers; it does not outlive the test."""
-    command = [sys.executable, "-m", "cudt", "sweep", "--search", search, "--workers", "2", "--out", out]
+    command = [
+        sys.executable,
+        "-m",
+        "cudt",
+        "sweep",
+        "--search",
+        search,
+        "--workers",
+        "2",
+        "--out",
+        out,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
     with (out.parent / "printed").open("ab") as printed:
         process = subprocess.Popen(command, env=environment, stdout=printed, stderr=printed)  # type: ignore[arg-type]
@@ -57,7 +70,11 @@ def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
 def _children(parent: int) -> list[int]:
     numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
     # After the name, which may hold anything, come the state and the parent.
-    return [one for one in numbers if _read(one, "stat").rpartition(b")")[2].split()[1:2] == [b"%d" % parent]]
+    return [
+        one
+        for one in numbers
+        if _read(one, "stat").rpartition(b")")[2].split()[1:2] == [b"%d" % parent]
+    ]
 
 
 def _read(process: int, name: str) -> bytes:
@@ -85,7 +102,10 @@ def until(condition: Callable[[], object], seconds: float = 120) -> None:
 
 def work_since(out: Path, moment: float) -> bool:
     """Whether some cell has saved a checkpoint since then."""
-    return any(path.stat().st_mtime > moment for path in out.glob("reviews-ut/*/checkpoints/checkpoint-*.json"))
+    return any(
+        path.stat().st_mtime > moment
+        for path in out.glob("reviews-ut/*/checkpoints/checkpoint-*.json")
+    )
 
 
 def finished(out: Path) -> int:
@@ -94,7 +114,9 @@ def finished(out: Path) -> int:
     return sum(json.loads(path.read_text())["status"] == "finished" for path in found)
 
 
-def amid_work(out: Path, process: subprocess.Popen[bytes], rng: random.Random, since: float) -> list[int]:
+def amid_work(
+    out: Path, process: subprocess.Popen[bytes], rng: random.Random, since: float
+) -> list[int]:
     """Wait for a random moment at which cells are under way; the workers of that moment."""
     until(lambda: work_since(out, since) or process.poll() is not None)
     moment, done = time.time() + rng.uniform(0, 0.8), finished(out)
@@ -114,9 +136,17 @@ def outcome(out: Path) -> dict[str, bytes]:
     """Every file that a sweep is for, without what depends on the clock."""
     (folder,) = out.glob("sweeps/reviews-ut/*")
     trials = pd.read_csv(folder / "trials_wide.csv").drop(columns=["seconds", "deaths"])
-    names = ["history.csv", "layers.csv", "validation.csv", "recipe.yaml", "checkpoints/best.safetensors"]
+    names = [
+        "history.csv",
+        "layers.csv",
+        "validation.csv",
+        "recipe.yaml",
+        "checkpoints/best.safetensors",
+    ]
     found = {path for name in names for path in out.glob(f"reviews-ut/*/{name}")}
-    files = {str(path.relative_to(out)): path.read_bytes() for path in [*found, folder / "best.yaml"]}
+    files = {
+        str(path.relative_to(out)): path.read_bytes() for path in [*found, folder / "best.yaml"]
+    }
     return {"trials": trials.to_csv().encode(), **files}
 
 
@@ -125,7 +155,9 @@ def check_every_cell_is_there_once(out: Path) -> None:
     trials = pd.read_csv(folder / "trials_wide.csv")
     assert trials["state"].tolist() == ["finished"] * CELLS
     assert trials[["descent.alpha", "seed"]].drop_duplicates().shape[0] == CELLS
-    assert sorted(trials["run"]) == sorted(path.relative_to(out).as_posix() for path in out.glob("reviews-ut/*"))
+    assert sorted(trials["run"]) == sorted(
+        path.relative_to(out).as_posix() for path in out.glob("reviews-ut/*")
+    )
     assert trials["run"].nunique() == CELLS
     assert {open_run(out / run).info().status for run in trials["run"]} == {"finished"}
 
@@ -154,7 +186,8 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def fast_heartbeats(monkeypatch) -> None:
-    """Whoever is killed between starting a trial and saying who has it is found by missing heartbeats alone."""
+    """Whoever is killed between starting a trial and saying who has it is found by missing
+    heartbeats alone."""
     monkeypatch.setenv("CUDT_HEARTBEAT", "1")
 
 
@@ -172,7 +205,9 @@ def search_file(tmp_path) -> Path:
 
 
 @pytest.mark.slow
-def test_cells_are_done_once_and_the_same_though_both_workers_are_killed_three_times(search_file, out, undisturbed):
+def test_cells_are_done_once_and_the_same_though_both_workers_are_killed_three_times(
+    search_file, out, undisturbed
+):
     rng, killed = random.Random(0), 0.0
     with sweeping(search_file, out) as process:
         for _ in range(3):

@@ -11,7 +11,17 @@ from cudt.sweep.definition import Sweep
 from cudt.sweep.plan import SweepPlan
 from cudt.sweep.run_sweep import SweepOptions, open_studies
 from cudt.sweep.storage import own_storage
-from tests.sweep.searches import ALPHAS, FIXED, drawn, fail, finish, grid, seeds, sweep_of, write_search
+from tests.sweep.searches import (
+    ALPHAS,
+    FIXED,
+    drawn,
+    fail,
+    finish,
+    grid,
+    seeds,
+    sweep_of,
+    write_search,
+)
 
 TWO = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed={"objective": "erm"})}
 
@@ -91,7 +101,9 @@ def test_what_chance_will_draw_is_what_the_plan_says(tmp_path):
     sweep = sweep_of(tmp_path, arms={"drawn": drawn("random", 4)})
     names = [cell.name for cell in plan.make(sweep, options(tmp_path / "out")).cells]
     (study,) = open_studies(sweep, None)
-    assert names == [sweep.describe({}, "drawn", trial.parameters) for trial in iter(study.next, None)]
+    assert names == [
+        sweep.describe({}, "drawn", trial.parameters) for trial in iter(study.next, None)
+    ]
     assert len(set(names)) == 4
 
 
@@ -103,21 +115,31 @@ def test_what_results_will_choose_is_to_be_drawn(tmp_path):
     (study,) = open_studies(sweep, own_storage(sweep.folder(out)))
     trial = study.next()
     assert trial is not None
-    begin(sweep, out, "finished", **{key.replace(".", "__"): value for key, value in trial.parameters.items()})
+    begin(
+        sweep,
+        out,
+        "finished",
+        **{key.replace(".", "__"): value for key, value in trial.parameters.items()},
+    )
     finish(study, trial, 0.5, {})
     known = sweep.describe({}, "drawn", trial.parameters)
     assert cells(plan.make(sweep, options(out))) == [(known, "finished"), *[(to_come, "to do")] * 2]
 
 
 def test_where_data_are_missing_the_plan_says_so_and_lists_the_cells(tmp_path):
-    made = plan.make(sweep_of(tmp_path, recipe="imdb-ut", fixed={}), options(tmp_path / "out", data_root=tmp_path))
+    made = plan.make(
+        sweep_of(tmp_path, recipe="imdb-ut", fixed={}),
+        options(tmp_path / "out", data_root=tmp_path),
+    )
     assert made.problem
     assert made.summary() == f"3 trials, 0 done, 3 to do\nmissing: {made.problem}"
 
 
 def test_the_command_prints_the_plan_and_does_nothing(command, tmp_path):
     path = write_search(tmp_path, arms=TWO, fixed=FIXED)
-    code, output, error = command("sweep", "--search", path, "--plan", "--out", "out", "--device", "cpu")
+    code, output, error = command(
+        "sweep", "--search", path, "--plan", "--out", "out", "--device", "cpu"
+    )
     assert (code, error) == (0, "")
     lines = output.splitlines()
     assert lines[1].split() == ["1", "constrained:", "alpha=0.1", "to", "do"]

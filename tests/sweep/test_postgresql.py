@@ -1,4 +1,5 @@
-"""Sweeps of several machines on a real PostgreSQL: whoever dies or joins, each cell is done once."""
+"""Sweeps of several machines on a real PostgreSQL: whoever dies or joins, each cell is done
+once."""
 
 from __future__ import annotations
 
@@ -82,26 +83,47 @@ def test_two_of_four_machines_die_one_joins_late_the_database_restarts_and_each_
 
 
 def test_a_wrong_password_is_reported_and_none_is_printed(command, postgres_server, postgres_url):
-    code, output, error = command("sweep", "--join", "--storage", postgres_url.replace(PASSWORD, "swordfish"))
+    code, output, error = command(
+        "sweep", "--join", "--storage", postgres_url.replace(PASSWORD, "swordfish")
+    )
     assert (code, output) == (2, "")
     assert 'password authentication failed for user "cudt"' in error
     assert "swordfish" not in error
 
 
-# ---------------------------------------------------------------- real trainings, by the command line
+# ---------------------------------------------------------------- real trainings, by the command
+# line
 
 
 class Computer:
-    """A pretended computer on which `cudt sweep` is running, with its own host name, home and folder of runs."""
+    """A pretended computer on which `cudt sweep` is running, with its own host name, home and
+    folder of runs."""
 
     def __init__(self, name: str, folder: Path, *arguments: str | Path) -> None:
         self.home = folder / name
         self.home.mkdir()
         # Read by every Python process at its start, those of workers too.
-        (self.home / "sitecustomize.py").write_text(f"import socket\nsocket.gethostname = lambda: {name!r}\n")
+        (self.home / "sitecustomize.py").write_text(
+            f"import socket\nsocket.gethostname = lambda: {name!r}\n"
+        )
         path = os.pathsep.join([str(self.home), str(Path(__file__).parents[2])])
-        environment = {**os.environ, "PYTHONPATH": path, "HOME": str(self.home), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "cudt", "sweep", *map(str, arguments), "--out", "out", "--device", "cpu"]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "HOME": str(self.home),
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "cudt",
+            "sweep",
+            *map(str, arguments),
+            "--out",
+            "out",
+            "--device",
+            "cpu",
+        ]
         with (self.home / "printed").open("wb") as printed:
             self.process = subprocess.Popen(
                 command, cwd=self.home, env=environment, stdout=printed, stderr=subprocess.STDOUT
@@ -125,11 +147,19 @@ class Computer:
         self.process.wait()
 
 
-FILES = ["history.csv", "layers.csv", "validation.csv", "recipe.yaml", "checkpoints/best.safetensors"]
+FILES = [
+    "history.csv",
+    "layers.csv",
+    "validation.csv",
+    "recipe.yaml",
+    "checkpoints/best.safetensors",
+]
 
 
 def contents(runs: dict[str, Path]) -> dict[str, dict[str, bytes]]:
-    return {name: {file: (path / file).read_bytes() for file in FILES} for name, path in runs.items()}
+    return {
+        name: {file: (path / file).read_bytes() for file in FILES} for name, path in runs.items()
+    }
 
 
 @pytest.mark.slow
@@ -137,7 +167,8 @@ def test_real_runs_of_four_computers_equal_those_of_one_though_two_die_and_the_d
     postgres_server, postgres_url, tmp_path
 ):
     score = {"measure": "grid", "direction": "maximize", "gammas": [0, 1]}
-    # A checkpoint after every update: whoever is killed has begun one, and another begins from scratch elsewhere.
+    # A checkpoint after every update: whoever is killed has begun one, and another begins from
+    # scratch elsewhere.
     fixed = {**FIXED, "task.train": 640, "training.epochs": 10, "training.checkpoint_every": 1}
     path = write_search(tmp_path, arms=ARMS, score=score, fixed=fixed)
     started: dict[str, Computer] = {}
@@ -149,7 +180,10 @@ def test_real_runs_of_four_computers_equal_those_of_one_though_two_die_and_the_d
     try:
         join = ("--join", "--storage", postgres_url)
         first = start("a", "--search", path, "--storage", postgres_url)
-        until(lambda: "sweep mine of reviews-ut" in first.printed and first.runs("running"), seconds=400)
+        until(
+            lambda: "sweep mine of reviews-ut" in first.printed and first.runs("running"),
+            seconds=400,
+        )
         start("b", *join)
         start("c", *join)
         started["b"].kill()
@@ -168,7 +202,10 @@ def test_real_runs_of_four_computers_equal_those_of_one_though_two_die_and_the_d
     assert len({name for runs in finished for name in runs}) == sum(map(len, finished)) == CELLS
     together = {name: run for runs in finished for name, run in runs.items()}
     assert contents(together) == contents(started["alone"].runs("finished"))
-    tables = [pd.read_csv(next(started[name].home.glob("out/sweeps/*/*/trials_wide.csv"))) for name in ("a", "alone")]
+    tables = [
+        pd.read_csv(next(started[name].home.glob("out/sweeps/*/*/trials_wide.csv")))
+        for name in ("a", "alone")
+    ]
     assert tables[0]["deaths"].sum() == 2
     clock = ["seconds", "deaths"]
     pd.testing.assert_frame_equal(tables[0].drop(columns=clock), tables[1].drop(columns=clock))

@@ -28,9 +28,13 @@ from tests.sweep.planted import CURVES
 from tests.sweep.searches import FIXED, grid, seeds, sweep_of, write_search
 
 
-def study_of(curves: dict[Any, list[float]], pruner: Pruner, direction: Any = "maximize") -> tuple[Any, dict[Any, int]]:
+def study_of(
+    curves: dict[Any, list[float]], pruner: Pruner, direction: Any = "maximize"
+) -> tuple[Any, dict[Any, int]]:
     """Run curves one after another; their study, and after how many epochs each ended."""
-    study = optuna.create_study(direction=direction, pruner=pruning.build(pruner, max(map(len, curves.values()))))
+    study = optuna.create_study(
+        direction=direction, pruner=pruning.build(pruner, max(map(len, curves.values())))
+    )
     ended = {}
     for name, curve in curves.items():
         trial = study.ask()
@@ -54,11 +58,11 @@ def referee_of(trial: optuna.Trial, pruner: Pruner) -> Referee:
     return Referee(queue, running, pruner, "metric")
 
 
-#: Of each, the best epoch so far counts, against the median of finished runs at the same epoch. The first three finish
-#: (two are not enough to end one), and 0.2 is never below their medians .4 .5 .6. Then the medians are
-#: - of .5 .4 .1 .4 after one epoch: .4, so 0.3 ends;
-#: - of .6 .5 .2 .5 after two: .5, so 0.25 ends;
-#: - of .7 .6 .3 .6 after three: .6, so 0.35 ends: its best epoch stays .55.
+#: Of each, the best epoch so far counts, against the median of finished runs at the same epoch. The
+#: first three finish (two are not enough to end one), and 0.2 is never below their medians .4 .5
+#: .6. Then the medians are - of .5 .4 .1 .4 after one epoch: .4, so 0.3 ends; - of .6 .5 .2 .5
+#: after two: .5, so 0.25 ends; - of .7 .6 .3 .6 after three: .6, so 0.35 ends: its best epoch stays
+#: .55.
 ENDED = {0.05: 4, 0.1: 4, 0.15: 4, 0.2: 4, 0.25: 2, 0.3: 1, 0.35: 3, 0.4: 4}
 MEDIAN = Pruner(name="median", min_finished=3)
 FOUR_EPOCHS = {**FIXED, "training.epochs": 4}
@@ -76,9 +80,12 @@ def test_a_loss_is_compared_the_other_way_round():
     assert {name: ended[name] for name in (0.25, 0.3, 0.4)} == {0.25: 2, 0.3: 1, 0.4: 4}
 
 
-def literal_halving(curves: dict[Any, list[float]], first: int, factor: int, spared: int) -> dict[str, int]:
-    """Successive halving, from its description: rung k is at epoch first·factor^k; a run goes on if it is in the best
-    1/factor of the values of its rung so far, its own included, and always if it is the best of them."""
+def literal_halving(
+    curves: dict[Any, list[float]], first: int, factor: int, spared: int
+) -> dict[str, int]:
+    """Successive halving, from its description: rung k is at epoch first·factor^k; a run goes on if
+    it is in the best 1/factor of the values of its rung so far, its own included, and always if it
+    is the best of them."""
     rungs: dict[int, list[float]] = {}
     ended, finished = {}, 0
     for name, curve in curves.items():
@@ -112,10 +119,14 @@ def run(tmp_path) -> Any:
     return train_quietly(tiny_recipe("training.epochs=2"), tmp_path)
 
 
-@pytest.mark.parametrize(("measure", "name"), [("loss", "loss"), ("metric", "accuracy"), ("grid", "accuracy")])
+@pytest.mark.parametrize(
+    ("measure", "name"), [("loss", "loss"), ("metric", "accuracy"), ("grid", "accuracy")]
+)
 def test_runs_are_compared_by_the_last_layer_after_each_epoch(run, measure, name):
     history = run.read_table("history")
-    rows = history[(history["split"] == "validation") & (history["layer"] == 3) & (history["name"] == name)]
+    rows = history[
+        (history["split"] == "validation") & (history["layer"] == 3) & (history["name"] == name)
+    ]
     assert pruning.epoch_values(run, measure) == dict(zip([1, 2], rows["value"], strict=True))
 
 
@@ -137,7 +148,9 @@ def test_a_sweep_of_one_worker_ends_the_same_runs_and_none_of_them_is_the_best(t
     ended = {alpha: "finished" if epochs == 4 else "pruned" for alpha, epochs in ENDED.items()}
     assert dict(zip(table["descent.alpha"], table["state"], strict=True)) == ended
     pruned = table[table["state"] == "pruned"]
-    assert pruned["reason"].tolist() == [f"after epoch {ENDED[alpha]}" for alpha in pruned["descent.alpha"]]
+    assert pruned["reason"].tolist() == [
+        f"after epoch {ENDED[alpha]}" for alpha in pruned["descent.alpha"]
+    ]
     assert pruned["score"].isna().all()
     (best,) = results.best_of_arms(table, "maximize", prunes=True).to_dict("records")
     assert (best["runs"], best["failed"], best["pruned"]) == (5, 0, 3)
@@ -154,12 +167,19 @@ def test_a_pruned_run_is_counted_in_updates_and_train_resumes_it(no_processes, c
     rates = {"training.learning_rate": [1e-2, 2e-2, 3e-2, 1e-9]}
     own = grid(rates, pruner="median", fixed={"objective": "erm"})
     other = seeds(4, fixed={"objective": "erm"})
-    path = write_search(tmp_path, fixed={**FOUR_EPOCHS, "training.log_every": 1}, arms={"pruned": own, "whole": other})
+    path = write_search(
+        tmp_path,
+        fixed={**FOUR_EPOCHS, "training.log_every": 1},
+        arms={"pruned": own, "whole": other},
+    )
     code, output, error = command("sweep", "--search", path, "--out", "out")
     assert (code, error) == (0, "")
     assert "warning: only pruned prunes: budgets count runs" in output
     (folder,) = (tmp_path / "out").glob("sweeps/reviews-ut/*")
-    table, best = pd.read_csv(folder / "trials_wide.csv"), pd.read_csv(folder / "best.csv").set_index("arm")
+    table, best = (
+        pd.read_csv(folder / "trials_wide.csv"),
+        pd.read_csv(folder / "best.csv").set_index("arm"),
+    )
     (ended,) = table[table["state"] == "pruned"].to_dict("records")
     others = table[(table["arm"] == "pruned") & (table["state"] == "finished")]["run"]
     curves = np.array([curve_of(tmp_path / "out" / run) for run in others])
@@ -174,10 +194,14 @@ def test_a_pruned_run_is_counted_in_updates_and_train_resumes_it(no_processes, c
     assert json.loads((folder / "sweep.json").read_text())["pruned"] == 1
     run = open_run(tmp_path / "out" / ended["run"])
     assert (run.info().status, run.info().reason) == ("interrupted", ended["reason"])
-    assert ended["reason"].startswith(f"pruned by a sweep after epoch {len(own_curve)} of 4 (median, validation metric")
+    assert ended["reason"].startswith(
+        f"pruned by a sweep after epoch {len(own_curve)} of 4 (median, validation metric"
+    )
     # The sweep is done; nothing is begun again.
     options = SweepOptions(tmp_path / "out", "cpu")
-    assert [cell.state for cell in plan.cells(definition.load(str(path)), options)].count("pruned") == 1
+    assert [cell.state for cell in plan.cells(definition.load(str(path)), options)].count(
+        "pruned"
+    ) == 1
     assert command("sweep", "--search", path, "--out", "out")[0] == 0
     assert run.info().status == "interrupted"
     train_quietly(run.recipe, tmp_path / "out")

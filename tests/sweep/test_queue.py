@@ -135,7 +135,10 @@ def test_a_cell_fails_after_too_many_deaths(storage):
         assert queue.give_back(trial, spent(deaths), "by signal 9", {"run": "here"})
     (found,) = queue.trials()
     reason = "5 workers died while running it, the last one by signal 9"
-    assert (found.state, found.facts) == ("failed", {"run": "here", "seconds": 1.5, "deaths": 5, "reason": reason})
+    assert (found.state, found.facts) == (
+        "failed",
+        {"run": "here", "seconds": 1.5, "deaths": 5, "reason": reason},
+    )
     assert queue.next() is None
 
 
@@ -145,7 +148,9 @@ def test_a_cell_that_makes_progress_between_deaths_does_not_fail(storage):
     for step in range(2 * MAX_DEATHS):
         trial = source.queue.next()
         assert trial is not None
-        storage.set_trial_user_attr(trial.trial_id, "progress", {"step": 10 * step + 10, "steps": 900, "seconds": 1.0})
+        storage.set_trial_user_attr(
+            trial.trial_id, "progress", {"step": 10 * step + 10, "steps": 900, "seconds": 1.0}
+        )
         (trial,) = source.queue.trials()
         assert recovery.give_back(source, trial, "by signal 9")
     assert states(source.queue) == {"a": "waiting"}

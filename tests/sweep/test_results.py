@@ -42,7 +42,8 @@ def sweep(tmp_path) -> Sweep:
 
 @pytest.fixture
 def studies(sweep) -> list[ArmStudy]:
-    """In the first setting all is done, in the second one arm has failed and one has hardly begun."""
+    """In the first setting all is done, in the second one arm has failed and one has hardly
+    begun."""
     found = studies_of(sweep)
     tell(found[0], 0.5, 0.75, 0.25)
     tell(found[1], 0.25, "it was too steep", 0.5)
@@ -54,9 +55,23 @@ def studies(sweep) -> list[ArmStudy]:
 def test_every_trial_has_a_row_with_its_settings_and_facts(sweep, studies, tmp_path):
     results.write(sweep, studies, tmp_path, "cudt sweep")
     table = pd.read_csv(tmp_path / "trials_wide.csv")
-    head = ["setting", "arm", "trial", "state", "score", "noise.gamma_train", "descent.alpha", "seed"]
+    head = [
+        "setting",
+        "arm",
+        "trial",
+        "state",
+        "score",
+        "noise.gamma_train",
+        "descent.alpha",
+        "seed",
+    ]
     assert table.columns.tolist() == [*head, *results.FACTS]
-    assert table["state"].value_counts().to_dict() == {"finished": 6, "failed": 4, "running": 1, "waiting": 1}
+    assert table["state"].value_counts().to_dict() == {
+        "finished": 6,
+        "failed": 4,
+        "running": 1,
+        "waiting": 1,
+    }
     first = table.iloc[1]
     assert first[["setting", "arm", "trial", "score", "descent.alpha"]].tolist() == [
         "noise.gamma_train=0.0",
@@ -70,7 +85,12 @@ def test_every_trial_has_a_row_with_its_settings_and_facts(sweep, studies, tmp_p
     assert table[table["arm"] == "constrained"]["seed"].isna().all()
     assert table[table["arm"] == "erm"]["descent.alpha"].isna().all()
     assert table[table["state"] != "finished"]["score"].isna().all()
-    assert table[table["state"] == "failed"]["reason"].tolist() == ["it was too steep", "no", "no", "no"]
+    assert table[table["state"] == "failed"]["reason"].tolist() == [
+        "it was too steep",
+        "no",
+        "no",
+        "no",
+    ]
 
 
 def test_the_long_table_says_the_same_as_the_wide_one(sweep, studies, tmp_path):
@@ -78,13 +98,19 @@ def test_the_long_table_says_the_same_as_the_wide_one(sweep, studies, tmp_path):
     tall = pd.read_csv(tmp_path / "trials.csv", dtype=str)
     assert tall.columns.tolist() == ["setting", "arm", "trial", "name", "value"]
     assert not tall.duplicated(["setting", "arm", "trial", "name"]).any()
-    broad = pd.read_csv(tmp_path / "trials_wide.csv", dtype=str).set_index(["setting", "arm", "trial"])
-    values = {(*key, name, value) for key, row in broad.iterrows() for name, value in row.dropna().items()}
+    broad = pd.read_csv(tmp_path / "trials_wide.csv", dtype=str).set_index(
+        ["setting", "arm", "trial"]
+    )
+    values = {
+        (*key, name, value) for key, row in broad.iterrows() for name, value in row.dropna().items()
+    }
     assert len(values) == len(tall)
     assert set(tall.itertuples(index=False, name=None)) == values
 
 
-def test_the_best_of_each_arm_in_each_setting_is_reported_with_what_the_arm_spent(sweep, studies, tmp_path):
+def test_the_best_of_each_arm_in_each_setting_is_reported_with_what_the_arm_spent(
+    sweep, studies, tmp_path
+):
     made = results.write(sweep, studies, tmp_path, "cudt sweep")
     best = pd.read_csv(tmp_path / "best.csv")
     assert best[["setting", "arm"]].to_numpy().tolist() == [
@@ -99,7 +125,11 @@ def test_the_best_of_each_arm_in_each_setting_is_reported_with_what_the_arm_spen
     assert best["spent_updates"].tolist() == [18, 12, 0, 6]
     # What failed was spent too.
     assert best["spent_seconds"].tolist() == [4.5, 4.5, 4.5, 1.5]
-    assert best["run"].dropna().tolist() == ["reviews-ut/constrained-1", "reviews-ut/erm-2", "reviews-ut/erm-0"]
+    assert best["run"].dropna().tolist() == [
+        "reviews-ut/constrained-1",
+        "reviews-ut/erm-2",
+        "reviews-ut/erm-0",
+    ]
     assert (made.n_finished, made.n_failed) == (6, 4)
 
 
@@ -124,22 +154,35 @@ def test_the_best_is_the_first_of_the_best_that_finished(direction, scores, numb
     assert loaded.settings.descent.alpha == [0.1, 0.2, 0.3][number]
 
 
-def test_the_best_recipes_say_how_they_were_chosen_and_are_the_runs_that_were_best(sweep, studies, tmp_path):
+def test_the_best_recipes_say_how_they_were_chosen_and_are_the_runs_that_were_best(
+    sweep, studies, tmp_path
+):
     results.write(sweep, studies, tmp_path / "folder", "cudt sweep")
-    names = ["noise.gamma_train_0.0-constrained", "noise.gamma_train_0.0-erm", "noise.gamma_train_0.8-erm"]
+    names = [
+        "noise.gamma_train_0.0-constrained",
+        "noise.gamma_train_0.0-erm",
+        "noise.gamma_train_0.8-erm",
+    ]
     assert sorted(path.stem for path in (tmp_path / "folder" / "best").iterdir()) == names
     text = (tmp_path / "folder" / "best.yaml").read_text()
     assert text == (tmp_path / "folder" / "best" / f"{names[0]}.yaml").read_text()
     assert text.startswith("# The best of 3 runs by validation metric (maximize: 0.75)\n")
     wanted = sweep.recipe({"noise.gamma_train": 0.8}, "erm", {"seed": 0})
-    assert recipe.load(str(tmp_path / "folder" / "best" / f"{names[2]}.yaml")).identity() == wanted.identity()
+    assert (
+        recipe.load(str(tmp_path / "folder" / "best" / f"{names[2]}.yaml")).identity()
+        == wanted.identity()
+    )
 
 
 def test_the_summary_counts(sweep, studies, tmp_path):
     results.write(sweep, studies, tmp_path, "cudt sweep")
     summary = json.loads((tmp_path / "sweep.json").read_text())
     assert (summary["finished"], summary["failed"], summary["left"]) == (6, 4, 2)
-    assert (summary["measure"], summary["direction"], summary["gammas"]) == ("metric", "maximize", None)
+    assert (summary["measure"], summary["direction"], summary["gammas"]) == (
+        "metric",
+        "maximize",
+        None,
+    )
     assert summary["arms"] == {
         "constrained": {"sampler": "grid", "budget": 3, "pruner": None},
         "erm": {"sampler": "seeds", "budget": 3, "pruner": None},

@@ -27,7 +27,9 @@ def states(results) -> list[str]:
 def test_every_cell_is_done_once_and_the_best_is_the_planted_one(tmp_path):
     sweep = sweep_of(tmp_path, arms=FOUR)
     found, printed = swept(sweep, tmp_path / "out", workers=2)
-    assert sorted(calls(tmp_path / "out")) == [f"constrained {alpha} 0" for alpha in (0.1, 0.2, 0.3, 0.4)]
+    assert sorted(calls(tmp_path / "out")) == [
+        f"constrained {alpha} 0" for alpha in (0.1, 0.2, 0.3, 0.4)
+    ]
     scores = dict(zip(found.trials["descent.alpha"], found.trials["score"], strict=True))
     assert scores == {alpha: height(alpha, RATE) for alpha in (0.1, 0.2, 0.3, 0.4)}
     assert found.best["descent.alpha"].tolist() == [0.2]
@@ -40,7 +42,8 @@ def test_the_best_recipe_is_taken_by_train_and_is_the_best_run(tmp_path, no_proc
     arms = {**FOUR, "erm": seeds(4, fixed={"objective": "erm"})}
     sweep = sweep_of(tmp_path, settings={"noise.gamma_train": [0.0, 0.8]}, arms=arms)
     found, _ = swept(sweep, tmp_path / "out")
-    # Every arm in every setting, and the best of all: α = 0.2 without noise, the first of two that are equal.
+    # Every arm in every setting, and the best of all: α = 0.2 without noise, the first of two that
+    # are equal.
     loaded = recipe.load(str(found.folder / "best.yaml"))
     best = sweep.recipe({"noise.gamma_train": 0.0}, "constrained", {"descent.alpha": 0.2})
     assert (loaded.name, loaded.identity()) == ("reviews-ut", best.identity())
@@ -157,7 +160,9 @@ def test_a_full_disk_stops_the_sweep_and_spends_nothing(command, no_processes, t
     trials = pd.read_csv(table)
     assert trials["state"].tolist() == ["finished"] * 4
     assert trials["deaths"].tolist() == [0] * 4
-    assert sorted(calls(Path("out"))) == [f"constrained {alpha} 0" for alpha in (0.1, 0.2, 0.3, 0.4)]
+    assert sorted(calls(Path("out"))) == [
+        f"constrained {alpha} 0" for alpha in (0.1, 0.2, 0.3, 0.4)
+    ]
 
 
 # ---------------------------------------------------------------- before anything is run

@@ -13,7 +13,8 @@ def spread(**settings) -> Range:
     ("settings", "values"),
     [
         ({"step": 0.25}, [0.0, 0.25, 0.5, 0.75, 1.0]),
-        # In binary, three steps of 0.1 are 0.30000000000000004, and ten of 0.15 are 1.5000000000000002.
+        # In binary, three steps of 0.1 are 0.30000000000000004, and ten of 0.15 are
+        # 1.5000000000000002.
         ({"low": 0.05, "high": 0.5, "step": 0.15}, [0.05, 0.2, 0.35, 0.5]),
         ({"low": 1e-4, "high": 5e-4, "step": 2e-4}, [1e-4, 3e-4, 5e-4]),
         # A step that passes the end stops before it.

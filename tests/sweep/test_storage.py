@@ -8,7 +8,13 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from cudt.sweep.shared import SharedStorage
-from cudt.sweep.storage import explain_storage_errors, has_studies, open_storage, own_storage, without_password
+from cudt.sweep.storage import (
+    explain_storage_errors,
+    has_studies,
+    open_storage,
+    own_storage,
+    without_password,
+)
 from cudt.utils.errors import MachineFaultError, UserError
 from tests.sweep.searches import study_of, sweep_of
 from tests.sweep.test_queue import Words
@@ -17,12 +23,21 @@ from tests.sweep.test_queue import Words
 @pytest.mark.parametrize(
     ("url", "start"),
     [
-        ("postgresql://me:secret@nowhere/trials", "cannot open storage postgresql://me@nowhere/trials: "),
+        (
+            "postgresql://me:secret@nowhere/trials",
+            "cannot open storage postgresql://me@nowhere/trials: ",
+        ),
         ("oracl://me:secret@nowhere/trials", "cannot open storage oracl://me@nowhere/trials: "),
-        ("sqlite:////no/such/folder/trials.db", "cannot open storage sqlite:////no/such/folder/trials.db: "),
+        (
+            "sqlite:////no/such/folder/trials.db",
+            "cannot open storage sqlite:////no/such/folder/trials.db: ",
+        ),
         ("trials.db", "cannot open storage (not a valid URL): "),
         ("me:secret", "cannot open storage (not a valid URL): "),
-        ("postgresql://me@nowhere/trials?password=secret", "cannot open storage postgresql://me@nowhere/trials: "),
+        (
+            "postgresql://me@nowhere/trials?password=secret",
+            "cannot open storage postgresql://me@nowhere/trials: ",
+        ),
         (
             "postgresql://me:p@secret@db/trials",
             "cannot open storage (not a valid URL): write an @ in a password as %40",
@@ -54,8 +69,14 @@ def test_a_port_that_is_no_number_is_reported_without_the_password():
         ),
         ("sqlite:////tmp/trials.db", "sqlite:////tmp/trials.db"),
         ("me:secret", "(not a valid URL)"),
-        ("postgresql://me@db/trials?password=x&sslmode=require", "postgresql://me@db/trials?sslmode=require"),
-        ("postgresql://db/trials?sslpassword=x&passfile=/me/pass", "postgresql://db/trials?passfile=%2Fme%2Fpass"),
+        (
+            "postgresql://me@db/trials?password=x&sslmode=require",
+            "postgresql://me@db/trials?sslmode=require",
+        ),
+        (
+            "postgresql://db/trials?sslpassword=x&passfile=/me/pass",
+            "postgresql://db/trials?passfile=%2Fme%2Fpass",
+        ),
     ],
 )
 def test_what_is_written_to_files_has_no_password(url, printed):

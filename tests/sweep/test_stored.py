@@ -14,7 +14,10 @@ from cudt.utils.errors import UserError
 from tests.sweep.planted import calls
 from tests.sweep.searches import drawn, finish, grid, seeds, sweep_of
 
-TWO = {"settings": {"noise.gamma_train": [0.0, 0.8]}, "arms": {"erm": seeds(2, fixed={"objective": "erm"})}}
+TWO = {
+    "settings": {"noise.gamma_train": [0.0, 0.8]},
+    "arms": {"erm": seeds(2, fixed={"objective": "erm"})},
+}
 
 
 @pytest.fixture
@@ -28,13 +31,17 @@ def begun(sweep: Sweep, url: str) -> Sweep:
     return sweep
 
 
-@pytest.mark.parametrize("changes", [{}, TWO, {"arms": {"drawn": drawn("tpe", 3)}, "name": "other"}])
+@pytest.mark.parametrize(
+    "changes", [{}, TWO, {"arms": {"drawn": drawn("tpe", 3)}, "name": "other"}]
+)
 def test_the_storage_has_the_whole_sweep(changes, url, tmp_path):
     sweep = begun(sweep_of(tmp_path, **changes), url)
     found = stored.find(url)
     assert (found.name, found.identity()) == (sweep.name, sweep.identity())
     assert stored.first_study(found) == stored.first_study(sweep)
-    assert [found.listed(arm) for arm in found.search.arms] == [sweep.listed(arm) for arm in sweep.search.arms]
+    assert [found.listed(arm) for arm in found.search.arms] == [
+        sweep.listed(arm) for arm in sweep.search.arms
+    ]
     assert found.base == sweep.base
 
 
@@ -56,14 +63,18 @@ def test_of_several_sweeps_the_unfinished_one_or_the_named_one_is_joined(url, tm
 
 
 def test_a_storage_without_a_sweep_cannot_be_joined(url, tmp_path):
-    with pytest.raises(UserError, match=r"no sweep has begun here; begin it with `cudt sweep --search"):
+    with pytest.raises(
+        UserError, match=r"no sweep has begun here; begin it with `cudt sweep --search"
+    ):
         stored.find(url)
     # Looking for one makes no file.
     assert not list(tmp_path.iterdir())
 
 
 def test_a_finished_sweep_cannot_be_joined(url, tmp_path):
-    (study,) = stored.open_studies(begun(sweep_of(tmp_path, arms={"erm": seeds(1)}), url), open_storage(url))
+    (study,) = stored.open_studies(
+        begun(sweep_of(tmp_path, arms={"erm": seeds(1)}), url), open_storage(url)
+    )
     trial = study.next()
     assert trial is not None
     finish(study, trial, 0.5, {})
@@ -82,7 +93,9 @@ def test_after_a_failure_nothing_is_started_if_the_sweep_fails_fast(url, tmp_pat
 
 
 def test_the_command_joins_a_sweep_and_runs_what_is_left(command, no_processes, url, tmp_path):
-    sweep = begun(sweep_of(tmp_path, arms={"constrained": grid({"descent.alpha": [0.1, 0.2]})}), url)
+    sweep = begun(
+        sweep_of(tmp_path, arms={"constrained": grid({"descent.alpha": [0.1, 0.2]})}), url
+    )
     (study,) = stored.open_studies(sweep, open_storage(url))
     trial = study.next()
     assert trial is not None
@@ -102,9 +115,18 @@ def test_the_command_joins_a_sweep_and_runs_what_is_left(command, no_processes, 
     ("arguments", "message"),
     [
         (["--join"], "--join: needs --storage"),
-        (["--join", "--storage", "sqlite:///x.db", "--recipe", "imdb-ut"], "--recipe: cannot be given with --join"),
-        (["--join", "--storage", "sqlite:///x.db", "--fail-fast"], "--fail-fast: cannot be given with --join"),
-        (["--join", "--storage", "sqlite:///x.db", "--retry-failed"], "--retry-failed: cannot be given with --join"),
+        (
+            ["--join", "--storage", "sqlite:///x.db", "--recipe", "imdb-ut"],
+            "--recipe: cannot be given with --join",
+        ),
+        (
+            ["--join", "--storage", "sqlite:///x.db", "--fail-fast"],
+            "--fail-fast: cannot be given with --join",
+        ),
+        (
+            ["--join", "--storage", "sqlite:///x.db", "--retry-failed"],
+            "--retry-failed: cannot be given with --join",
+        ),
         ([], "--search: missing"),
     ],
 )
@@ -116,5 +138,7 @@ def test_wrong_uses_of_the_command_say_what_to_do(arguments, message, command, m
 
 
 def test_the_resume_command_has_no_password(tmp_path):
-    asked = SweepOptions(tmp_path, "cpu", storage="postgresql://me:secret@db/trials?password=secret")
+    asked = SweepOptions(
+        tmp_path, "cpu", storage="postgresql://me:secret@db/trials?password=secret"
+    )
     assert resume_command(tmp_path, asked).endswith("--storage postgresql://me@db/trials")

@@ -22,7 +22,9 @@ def on_the_hill(parameters: Parameters) -> float:
     return planted.height(float(parameters["descent.alpha"] or 0), float(parameters[RATE] or 0))
 
 
-def exhaust(study: ArmStudy, score: Callable[[Parameters], float] = lambda parameters: 0.0) -> list[Parameters]:
+def exhaust(
+    study: ArmStudy, score: Callable[[Parameters], float] = lambda parameters: 0.0
+) -> list[Parameters]:
     """Run a study to its end; what it ran."""
     ran = []
     while trial := study.next():
@@ -60,7 +62,9 @@ def test_tpe_comes_close_to_the_planted_optimum_and_closer_than_chance(tmp_path)
     def shortfalls(sampler: str) -> list[float]:
         found = []
         for seed in range(4):
-            study = study_of(sweep_of(tmp_path, seed=seed, arms={"drawn": drawn(sampler, 40, HILL)}))
+            study = study_of(
+                sweep_of(tmp_path, seed=seed, arms={"drawn": drawn(sampler, 40, HILL)})
+            )
             assert len(exhaust(study, on_the_hill)) == 40
             found.append(planted.HEIGHT - max(scores(study)))
         return found
@@ -78,7 +82,9 @@ def test_tpe_comes_close_to_the_planted_optimum_and_closer_than_chance(tmp_path)
     [(drawn("tpe", 7), 7), (drawn("random", 7), 7), (seeds(4), 4), (grid(ALPHAS), 3)],
     ids=["tpe", "random", "seeds", "grid"],
 )
-def test_a_budget_is_spent_and_never_exceeded_however_often_the_sweep_is_resumed(arm, budget, tmp_path):
+def test_a_budget_is_spent_and_never_exceeded_however_often_the_sweep_is_resumed(
+    arm, budget, tmp_path
+):
     sweep, storage = sweep_of(tmp_path, arms={"arm": arm}), open_storage(None)
     ran: list[Parameters] = []
     for lives in range(4):
@@ -110,14 +116,19 @@ def test_a_larger_budget_continues_the_draws(sampler, tmp_path):
 def test_a_larger_budget_adds_seeds(tmp_path):
     storage = open_storage(None)
     exhaust(study_of(sweep_of(tmp_path, arms={"erm": seeds(2)}), storage))
-    assert exhaust(study_of(sweep_of(tmp_path, arms={"erm": seeds(4)}), storage)) == [{"seed": 2}, {"seed": 3}]
+    assert exhaust(study_of(sweep_of(tmp_path, arms={"erm": seeds(4)}), storage)) == [
+        {"seed": 2},
+        {"seed": 3},
+    ]
 
 
 # ---------------------------------------------------------------- going on
 
 
 @pytest.mark.parametrize(
-    "arm", [drawn("tpe", 4), drawn("random", 4), seeds(4), grid(ALPHAS)], ids=["tpe", "random", "seeds", "grid"]
+    "arm",
+    [drawn("tpe", 4), drawn("random", 4), seeds(4), grid(ALPHAS)],
+    ids=["tpe", "random", "seeds", "grid"],
 )
 def test_a_trial_that_ran_when_its_worker_died_is_started_again_as_it_is(arm, tmp_path):
     sweep, storage = sweep_of(tmp_path, arms={"arm": arm}), open_storage(own_storage(tmp_path))
@@ -192,7 +203,9 @@ def test_two_workers_that_draw_the_same_do_not_both_keep_it(higher_first, tmp_pa
         study.refresh()
         with pytest.warns(UserWarning, match="Heartbeat"):
             trials.append(study.study.ask())
-    pairs = sorted(zip(studies, trials, strict=True), key=lambda pair: pair[1].number, reverse=higher_first)
+    pairs = sorted(
+        zip(studies, trials, strict=True), key=lambda pair: pair[1].number, reverse=higher_first
+    )
     pairs[0][0].begin(pairs[0][1])
     with pytest.raises(NotACellError):
         pairs[1][0].begin(pairs[1][1])

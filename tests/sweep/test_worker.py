@@ -34,7 +34,9 @@ from tests.sweep.test_queue import Words, spent, states
 class Source:
     """Cells whose runs call a function with the cell's name and the report callback."""
 
-    def __init__(self, storage: BaseStorage, run: Callable[[str, Report], Any], *words: str) -> None:
+    def __init__(
+        self, storage: BaseStorage, run: Callable[[str, Report], Any], *words: str
+    ) -> None:
         self.queue = Words(storage, *words)
         self._run = run
 
@@ -65,7 +67,12 @@ def test_every_cell_is_run_once_in_order(storage):
     assert ran(storage, "a", "b", "c") == ["a", "b", "c"]
     assert ran(storage, "a", "b", "c", "d") == ["d"]
     (first, *_) = Words(storage, "a", "b", "c", "d").trials()
-    assert (first.state, first.score, first.facts["updates"], first.facts["deaths"]) == ("finished", 0.5, 3, 0)
+    assert (first.state, first.score, first.facts["updates"], first.facts["deaths"]) == (
+        "finished",
+        0.5,
+        3,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,14 +90,19 @@ def test_a_failure_is_recorded_with_its_reason(error, code, reason, storage, cap
     def fail(word: str, report: Report) -> None:
         raise error
 
-    assert work(lambda: [Source(storage, fail, "a")], on_failure=lambda: failures.append("one")) == code
+    assert (
+        work(lambda: [Source(storage, fail, "a")], on_failure=lambda: failures.append("one"))
+        == code
+    )
     (trial,) = Words(storage, "a").trials()
     assert (trial.state, trial.facts["reason"], trial.facts["run"]) == ("failed", reason, "runs/a")
     assert failures == ["one"]
     assert ("Traceback" in capfd.readouterr().err) == (code == RESTART)
 
 
-@pytest.mark.parametrize("error", [TrainingInterruptedError("saved"), KeyboardInterrupt()], ids=["saved", "at once"])
+@pytest.mark.parametrize(
+    "error", [TrainingInterruptedError("saved"), KeyboardInterrupt()], ids=["saved", "at once"]
+)
 def test_an_interrupted_cell_waits_again_and_is_no_death(error, storage):
     def stop(word: str, report: Report) -> None:
         raise error
@@ -137,7 +149,10 @@ def test_a_full_disk_never_fails_a_cell(storage):
 
 def test_sigterm_stops_a_worker_wherever_it_is(storage):
     before = signal.getsignal(signal.SIGTERM)
-    assert work(lambda: [Source(storage, lambda *_: os.kill(os.getpid(), signal.SIGTERM), "a")]) == STOPPED
+    assert (
+        work(lambda: [Source(storage, lambda *_: os.kill(os.getpid(), signal.SIGTERM), "a")])
+        == STOPPED
+    )
     assert states(Words(storage, "a")) == {"a": "waiting"}
     assert signal.getsignal(signal.SIGTERM) == before
 
@@ -151,13 +166,17 @@ def test_a_worker_whose_trial_was_taken_writes_nothing_more(storage, tmp_path, c
         assert other.give_back(mine, spent(1), "without a sign of life")
         assert other.next() is not None
 
-    assert work(lambda: [Source(storage, sleep, "a")], is_closed=lambda: other.n_begun == 1) == RESTART
+    assert (
+        work(lambda: [Source(storage, sleep, "a")], is_closed=lambda: other.n_begun == 1) == RESTART
+    )
     (trial,) = other.trials()
     assert (trial.state, trial.facts["deaths"]) == ("running", 1)
     assert "another worker has taken this trial over" in capfd.readouterr().err
 
 
-def test_training_saves_and_stops_before_others_may_take_a_trial_that_it_cannot_renew(storage, monkeypatch):
+def test_training_saves_and_stops_before_others_may_take_a_trial_that_it_cannot_renew(
+    storage, monkeypatch
+):
     monkeypatch.setenv("CUDT_HEARTBEAT", "1")
     saved: list[str] = []
     moment = time.monotonic

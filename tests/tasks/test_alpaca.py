@@ -33,8 +33,14 @@ def folder(tmp_path_factory) -> Path:
 
 def of_texts(*texts: tuple[str, str, str], max_length: int = 400) -> Alpaca:
     """A task whose splits all have the same few examples: instruction, input and output."""
-    rows: list[tuple[str, tuple[str, ...]]] = [(f"{number}", row) for number, row in enumerate(texts)]
-    return Alpaca(lambda: {"train": rows, "validation": rows, "test": rows}, tiny_llama_tokenizer(), max_length)
+    rows: list[tuple[str, tuple[str, ...]]] = [
+        (f"{number}", row) for number, row in enumerate(texts)
+    ]
+    return Alpaca(
+        lambda: {"train": rows, "validation": rows, "test": rows},
+        tiny_llama_tokenizer(),
+        max_length,
+    )
 
 
 def own_tokens(text: str) -> list[int]:
@@ -101,7 +107,9 @@ def test_cut_and_skipped_examples_are_reported_with_their_number():
 def test_examples_of_the_training_data_are_reported(folder, pretrained):
     # Every other one of the 40 instructions is one of four.
     task = build(folder, pretrained)
-    with pytest.warns(DataWarning, match="test data: .*examples that are also in the training data"):
+    with pytest.warns(
+        DataWarning, match="test data: .*examples that are also in the training data"
+    ):
         task.examples("test")
     seen = {texts for _, texts in task._texts["train"]}
     leaked = sum(texts in seen for _, texts in task._texts["test"])
@@ -111,7 +119,9 @@ def test_examples_of_the_training_data_are_reported(folder, pretrained):
 def test_a_split_without_usable_examples_is_an_error():
     with (
         pytest.warns(DataWarning),
-        pytest.raises(UserError, match="none of 2 test examples has a response that fits; raise it"),
+        pytest.raises(
+            UserError, match="none of 2 test examples has a response that fits; raise it"
+        ),
     ):
         of_texts(("Say.", "", " "), ("Say.", "", "")).examples("test")
 
@@ -121,17 +131,23 @@ def test_a_split_without_usable_examples_is_an_error():
 
 def test_losses_are_those_of_transformers_for_each_example(folder, pretrained):
     task = build(folder, pretrained)
-    model = causal.build(causal.Config(name="causal", pretrained=pretrained, lora=None), task, None).eval()
+    model = causal.build(
+        causal.Config(name="causal", pretrained=pretrained, lora=None), task, None
+    ).eval()
     library = AutoModelForCausalLM.from_pretrained(pretrained, dtype=torch.float32).eval()
     examples = sorted(task.examples("test"), key=task.length)[::3]
     assert len({task.length(example) for example in examples}) > 1
     batch = task.collate(examples)
     with torch.no_grad():
-        ours = task.losses(model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch), batch)
+        ours = task.losses(
+            model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch), batch
+        )
         for example, loss in zip(examples, ours.tolist(), strict=True):
             tokens = torch.from_numpy(example.tokens).long().unsqueeze(0)
             labels = tokens.masked_fill(torch.arange(tokens.shape[1]) < example.start, IGNORED)
-            assert loss == pytest.approx(library(input_ids=tokens, labels=labels).loss.item(), abs=1e-5)
+            assert loss == pytest.approx(
+                library(input_ids=tokens, labels=labels).loss.item(), abs=1e-5
+            )
 
 
 def test_the_reference_loss_is_the_entropy_of_the_response_tokens_in_training():
@@ -154,7 +170,9 @@ def test_discrete_noise_changes_prompts_but_not_responses(folder, pretrained):
 
     clean, responses = parts(task.examples("test"))
     assert parts(task.corrupted("test", discrete.NOISE, 0.0, 0)) == (clean, responses)
-    noisy, again, other = (parts(task.corrupted("test", discrete.NOISE, 0.3, seed)) for seed in (0, 0, 1))
+    noisy, again, other = (
+        parts(task.corrupted("test", discrete.NOISE, 0.3, seed)) for seed in (0, 0, 1)
+    )
     assert noisy == again
     assert noisy[0] != other[0]
     assert noisy[1] == other[1] == responses
@@ -185,10 +203,15 @@ def test_thinned_batches_keep_some_labels_and_change_nothing_else(folder, pretra
 
 
 def test_the_expected_loss_of_a_thinned_batch_is_that_of_the_whole_batch():
-    task = of_texts(("Say.", "", "red and blue"), ("Say.", "", "no"), ("Say.", "", "green, white and red again"))
+    task = of_texts(
+        ("Say.", "", "red and blue"), ("Say.", "", "no"), ("Say.", "", "green, white and red again")
+    )
     batch = task.collate(task.examples("train"))
     generator = torch.Generator().manual_seed(0)
-    states, head = torch.randn(*batch["labels"].shape, 8, generator=generator) * 3, torch.nn.Linear(8, 258)
+    states, head = (
+        torch.randn(*batch["labels"].shape, 8, generator=generator) * 3,
+        torch.nn.Linear(8, 258),
+    )
 
     def losses(counted: dict[str, Any]) -> torch.Tensor:
         return task.losses(TokenLogits(states[counted["labels"] != IGNORED], head), counted)

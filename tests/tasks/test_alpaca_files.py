@@ -83,7 +83,10 @@ def write(path: Path, rows: list[dict[str, str]]) -> str:
         path.write_bytes(parquet(**{name: [row[name] for row in rows] for name in rows[0]}))
     else:
         lines = [json.dumps(row) for row in rows]
-        path.write_text("\n".join(lines) if path.suffix == ".jsonl" else f"[{', '.join(lines)}]", encoding="utf-8")
+        path.write_text(
+            "\n".join(lines) if path.suffix == ".jsonl" else f"[{', '.join(lines)}]",
+            encoding="utf-8",
+        )
     return path.name
 
 
@@ -95,13 +98,21 @@ def rows(folder) -> list[dict[str, str]]:
 @pytest.mark.parametrize("name", ["other.jsonl", "other.csv", "other.json", "other.parquet"])
 def test_every_file_type_gives_the_same_examples(name, folder, rows, pretrained, tmp_path):
     write(tmp_path / name, rows)
-    assert everything(build(tmp_path, pretrained, file=name)) == everything(build(folder, pretrained))
+    assert everything(build(tmp_path, pretrained, file=name)) == everything(
+        build(folder, pretrained)
+    )
 
 
-@pytest.mark.parametrize("file", ["alpaca/alpaca_data.json", "alpaca/data/train-00000-of-00001.parquet"])
-def test_without_a_file_the_published_dataset_is_read_below_the_data_root(file, folder, rows, pretrained, tmp_path):
+@pytest.mark.parametrize(
+    "file", ["alpaca/alpaca_data.json", "alpaca/data/train-00000-of-00001.parquet"]
+)
+def test_without_a_file_the_published_dataset_is_read_below_the_data_root(
+    file, folder, rows, pretrained, tmp_path
+):
     write(tmp_path / file, rows)
-    assert everything(build(tmp_path, pretrained, file=None)) == everything(build(folder, pretrained))
+    assert everything(build(tmp_path, pretrained, file=None)) == everything(
+        build(folder, pretrained)
+    )
 
 
 # ---------------------------------------------------------------- fingerprints and status
@@ -112,13 +123,22 @@ def test_the_fingerprint_changes_with_data_split_and_length(folder, rows, tmp_pa
     assert build(folder, pretrained).fingerprint(SPLITS) == fingerprint
     write(tmp_path / "own.json", [*rows[:-1], {**rows[-1], "output": "red"}])
     assert build(tmp_path, pretrained).fingerprint(SPLITS) != fingerprint
-    for changes in ({"max_length": 399}, {"data_seed": 1}, {"limit": Limit(train=23)}, {"test_share": 0.3}):
+    for changes in (
+        {"max_length": 399},
+        {"data_seed": 1},
+        {"limit": Limit(train=23)},
+        {"test_share": 0.3},
+    ):
         assert build(folder, pretrained, **changes).fingerprint(SPLITS) != fingerprint
 
 
 def test_the_status_has_the_file_or_how_to_get_it(tmp_path, rows):
     (missing,) = alpaca.datasets(tmp_path)
-    assert (missing.name, missing.folder, missing.parts) == ("tatsu-lab/alpaca", tmp_path / "alpaca", {})
+    assert (missing.name, missing.folder, missing.parts) == (
+        "tatsu-lab/alpaca",
+        tmp_path / "alpaca",
+        {},
+    )
     assert "hf download tatsu-lab/alpaca --repo-type dataset" in missing.problem
     write(tmp_path / "alpaca" / "data" / "train-00000-of-00001.parquet", rows)
     (of_the_hub,) = alpaca.datasets(tmp_path)
@@ -136,7 +156,9 @@ def test_the_real_instructions_are_read_and_begin_with_the_template(pretrained):
     task = build(Path(str(REAL)), pretrained, file=None, limit=limit, max_length=512)
     # A few of the published instructions have no output.
     skipped = [task.notes().get(f"{split}: skipped without a response", 0) for split in ids(task)]
-    assert [len(names) + left_out for names, left_out in zip(ids(task).values(), skipped, strict=True)] == [100, 20, 20]
+    assert [
+        len(names) + left_out for names, left_out in zip(ids(task).values(), skipped, strict=True)
+    ] == [100, 20, 20]
     assert sum(skipped) < 5
     for example in task.examples("train"):
         prompt = task.tokenizer.decode(example.tokens[1 : example.start])

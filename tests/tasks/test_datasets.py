@@ -16,7 +16,9 @@ from tests.tasks import parquet
 from tests.videos import noise, write_frames
 
 REAL = os.environ.get("CUDT_DATA_ROOT")
-real_data = pytest.mark.skipif(not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it")
+real_data = pytest.mark.skipif(
+    not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it"
+)
 NAMES = [
     *("tatsu-lab/alpaca", "Avenue", "stanfordnlp/imdb plain_text", "nyu-mll/glue mnli"),
     *("ShanghaiTech", "UCSDped1", "UCSDped2"),
@@ -35,7 +37,9 @@ def root(tmp_path, monkeypatch) -> Path:
 
 def data(*arguments: str | Path) -> str:
     """The output of `cudt data` on a narrow terminal."""
-    done = CliRunner().invoke(cli.app, ["data", *map(str, arguments)], env={"COLUMNS": "40"}, catch_exceptions=False)
+    done = CliRunner().invoke(
+        cli.app, ["data", *map(str, arguments)], env={"COLUMNS": "40"}, catch_exceptions=False
+    )
     assert done.exit_code == 0
     return done.output
 
@@ -43,7 +47,9 @@ def data(*arguments: str | Path) -> str:
 def block(lines: list[str], name: str) -> list[str]:
     """The lines about one dataset."""
     first = next(number for number, line in enumerate(lines) if line.startswith(f"{name} "))
-    last = next((n for n in range(first + 1, len(lines)) if not lines[n].startswith(" ")), len(lines))
+    last = next(
+        (n for n in range(first + 1, len(lines)) if not lines[n].startswith(" ")), len(lines)
+    )
     return lines[first:last]
 
 
@@ -58,7 +64,11 @@ def write_walkway(root: Path) -> None:
 
 def test_every_dataset_is_listed_even_if_it_is_missing(root):
     assert [status.name for status in datasets.find(root)] == NAMES
-    with_data = [name for name in registry.names("task") if name not in ("folder", "reviews", "shapes", "text")]
+    with_data = [
+        name
+        for name in registry.names("task")
+        if name not in ("folder", "reviews", "shapes", "text")
+    ]
     assert all(hasattr(registry.load("task", name), "datasets") for name in with_data)
 
 
@@ -107,7 +117,9 @@ def test_an_incomplete_dataset_of_the_hub_is_reported_with_the_download_command(
     assert list(status.parts) == there
     command = f"`hf download owner/films --repo-type dataset --include 'plain/*' --local-dir {root}/films`"
     assert status.problem.startswith(command)
-    assert status.problem.endswith("without it, cudt reads the hub's cache or downloads when needed")
+    assert status.problem.endswith(
+        "without it, cudt reads the hub's cache or downloads when needed"
+    )
 
 
 # ---------------------------------------------------------------- preparing data
@@ -125,7 +137,9 @@ def video_recipe(folder: Path) -> Path:
 def test_the_data_of_a_recipe_are_decoded_and_counted(root, tmp_path):
     write_walkway(root)
     printed = data("--prepare", video_recipe(tmp_path), "--data-root", "root")
-    assert printed.splitlines() == [f"{tmp_path}/walk.yaml: 34 train, 2 validation, 10 test examples are ready"]
+    assert printed.splitlines() == [
+        f"{tmp_path}/walk.yaml: 34 train, 2 validation, 10 test examples are ready"
+    ]
     assert block(datasets.lines(root), "UCSDped2")[1:] == [
         "    train: 2 clips, 2 decoded to 160×160",
         "    test: 1 clip, 1 decoded to 160×160",

@@ -24,9 +24,13 @@ def root(tmp_path, monkeypatch) -> Path:
     return tmp_path / "root"
 
 
-def build(train: str = "mine", test: str = "test", root: Path | None = Path("root"), **more: Any) -> VideoDenoising:
+def build(
+    train: str = "mine", test: str = "test", root: Path | None = Path("root"), **more: Any
+) -> VideoDenoising:
     settings = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3, **more}
-    made = folder.build(folder.Config(name="folder", train=train, test=test, **settings), root, None)
+    made = folder.build(
+        folder.Config(name="folder", train=train, test=test, **settings), root, None
+    )
     made.read(SEEN)
     return made
 
@@ -51,16 +55,27 @@ def test_videos_and_folders_of_frames_are_clips():
 @pytest.mark.parametrize(
     ("folders", "message"),
     [
-        ({"train": "mine", "test": "mine"}, "root/mine/b.avi: both in task.train and in task.test; "),
-        ({"train": "mine", "test": "mine/walk"}, "root/mine/walk: both in task.train and in task.test; "),
-        ({"train": "mine", "validation": "test"}, "root/test/c.mp4: both in task.validation and in task.test; "),
+        (
+            {"train": "mine", "test": "mine"},
+            "root/mine/b.avi: both in task.train and in task.test; ",
+        ),
+        (
+            {"train": "mine", "test": "mine/walk"},
+            "root/mine/walk: both in task.train and in task.test; ",
+        ),
+        (
+            {"train": "mine", "validation": "test"},
+            "root/test/c.mp4: both in task.validation and in task.test; ",
+        ),
     ],
 )
 def test_a_clip_in_two_splits_is_refused(folders, message):
     assert error_of(**folders) == message + "use folders that share no clips"
 
 
-def test_folders_are_searched_below_the_data_root_and_then_in_the_current_folder(root, tmp_path, monkeypatch):
+def test_folders_are_searched_below_the_data_root_and_then_in_the_current_folder(
+    root, tmp_path, monkeypatch
+):
     write_frames(tmp_path / "test" / "here", noise(0, 9, 8, 8))
     write_frames(tmp_path / "own" / "here", noise(0, 9, 8, 8))
     assert names(build(), "test") == ["c.mp4"]
@@ -76,7 +91,9 @@ def test_folders_are_searched_below_the_data_root_and_then_in_the_current_folder
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_a_missing_folder_is_reported_with_the_searched_folders(split, name):
     message = error_of(**{split: name})
-    assert message == f"task.{split}: folder '{name}' does not exist below root or the current folder"
+    assert (
+        message == f"task.{split}: folder '{name}' does not exist below root or the current folder"
+    )
 
 
 def test_a_folder_without_clips_is_reported_with_what_a_clip_is(root):

@@ -15,7 +15,9 @@ from cudt.tasks.token_logits import TokenLogits
 from tests.products import Products
 
 WORDS, WIDTH, LAYERS = 11, 6, 3
-LABELS = torch.tensor([[IGNORED, 3, 5, 0, IGNORED], [7, IGNORED, IGNORED, 1, 10], [2, IGNORED, IGNORED, IGNORED, 4]])
+LABELS = torch.tensor(
+    [[IGNORED, 3, 5, 0, IGNORED], [7, IGNORED, IGNORED, 1, 10], [2, IGNORED, IGNORED, IGNORED, 4]]
+)
 TOKENS = 8
 EXAMPLES = torch.tensor([3.0, 5.0, 2.0])
 #: ∂J/∂f_l of a Lagrangian: some negative, one 0.
@@ -27,16 +29,22 @@ def _chunks_of_three_rows(monkeypatch) -> None:
     monkeypatch.setattr(token_logits, "CHUNK", 3 * WORDS + 1)
 
 
-def states_and_head(bias: bool = True, dtype: torch.dtype = torch.float32) -> tuple[list[Tensor], nn.Linear]:
+def states_and_head(
+    bias: bool = True, dtype: torch.dtype = torch.float32
+) -> tuple[list[Tensor], nn.Linear]:
     torch.manual_seed(0)
     states = [torch.randn(TOKENS, WIDTH, dtype=dtype, requires_grad=True) for _ in range(LAYERS)]
     return states, nn.Linear(WIDTH, WORDS, bias=bias, dtype=dtype)
 
 
-def losses_of(states: list[Tensor], head: nn.Linear, announced: Tensor, labels: Tensor = LABELS) -> Tensor:
+def losses_of(
+    states: list[Tensor], head: nn.Linear, announced: Tensor, labels: Tensor = LABELS
+) -> Tensor:
     """The mean loss of each layer and example, with the gradient of the head attached."""
     gradient, labelled = HeadGradient(announced), Labelled.of({"labels": labels})
-    answers = [TokenLogits(own, head, own.dtype).adding_to(gradient, row) for row, own in enumerate(states)]
+    answers = [
+        TokenLogits(own, head, own.dtype).adding_to(gradient, row) for row, own in enumerate(states)
+    ]
     return gradient.attach(torch.stack([answer.mean_losses(labelled) for answer in answers]))
 
 
@@ -46,13 +54,20 @@ def plain(states: list[Tensor], head: nn.Linear) -> Tensor:
     targets = LABELS[LABELS != IGNORED]
     return torch.stack(
         [
-            torch.stack([F.cross_entropy(head(own)[owners == one], targets[owners == one]) for one in range(3)])
+            torch.stack(
+                [
+                    F.cross_entropy(head(own)[owners == one], targets[owners == one])
+                    for one in range(3)
+                ]
+            )
             for own in states
         ]
     )
 
 
-def gradients(losses: Tensor, weights: Tensor, states: list[Tensor], head: nn.Linear) -> list[Tensor]:
+def gradients(
+    losses: Tensor, weights: Tensor, states: list[Tensor], head: nn.Linear
+) -> list[Tensor]:
     return list(torch.autograd.grad((losses * weights).sum(), [*states, *head.parameters()]))
 
 
@@ -109,7 +124,9 @@ def test_all_layers_add_to_one_buffer_which_becomes_the_gradient():
     place = buffer.data_ptr()
     del buffer
     (
-        gradient.attach(torch.ones(LAYERS, 3, requires_grad=True)) * LAYER_WEIGHTS.unsqueeze(1) * EXAMPLES
+        gradient.attach(torch.ones(LAYERS, 3, requires_grad=True))
+        * LAYER_WEIGHTS.unsqueeze(1)
+        * EXAMPLES
     ).sum().backward()
     assert head.weight.grad is not None
     assert head.weight.grad.data_ptr() == place
@@ -120,7 +137,11 @@ def test_other_weights_than_announced_make_the_gradient_of_the_head_nan(changed)
     states, head = states_and_head()
     announced = LAYER_WEIGHTS.unsqueeze(1) * EXAMPLES
     found = announced.clone()
-    where: Any = {"one example": (0, 1), "one layer": (2, slice(None)), "a layer of weight 0": (1, 2)}[changed]
+    where: Any = {
+        "one example": (0, 1),
+        "one layer": (2, slice(None)),
+        "a layer of weight 0": (1, 2),
+    }[changed]
     found[where] = found[where] * 1.1 + 0.1
     ours = gradients(losses_of(states, head, announced), found, states, head)
     assert all(one.isnan().all() for one in ours[LAYERS:])

@@ -22,9 +22,15 @@ def merging_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=["<s>", "</s>"], initial_alphabet=sorted(alphabet))
-    tokenizer.train_from_iterator([prompt_text(INSTRUCTION, GIVEN), prompt_text(INSTRUCTION, "")], trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    trainer = trainers.BpeTrainer(
+        vocab_size=420, special_tokens=["<s>", "</s>"], initial_alphabet=sorted(alphabet)
+    )
+    tokenizer.train_from_iterator(
+        [prompt_text(INSTRUCTION, GIVEN), prompt_text(INSTRUCTION, "")], trainer
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
 
 
@@ -47,7 +53,9 @@ def shown(prompt: Prompt, tokenizer: Any = BYTES) -> str:
     return tokenizer.decode(prompt.tokens[1:])
 
 
-def dialogue(output: str, max_length: int, instruction: str = INSTRUCTION, given: str = GIVEN) -> Dialogue:
+def dialogue(
+    output: str, max_length: int, instruction: str = INSTRUCTION, given: str = GIVEN
+) -> Dialogue:
     made = fitted_dialogue(BYTES, (instruction, given, output), max_length)
     assert made is not None
     return made
@@ -58,12 +66,15 @@ def dialogue(output: str, max_length: int, instruction: str = INSTRUCTION, given
 
 def test_the_template_is_alpacas_with_and_without_an_input():
     assert prompt_text("Add {x}.", "1 and {input}") == (
-        "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
-        "response that appropriately completes the request.\n\n### Instruction:\nAdd {x}.\n\n### Input:\n"
+        "Below is an instruction that describes a task, paired with an input that provides "
+        "further context. Write a "
+        "response that appropriately completes the request.\n\n### Instruction:\nAdd {x}.\n\n### "
+        "Input:\n"
         "1 and {input}\n\n### Response:\n"
     )
     assert prompt_text("Add.", "") == (
-        "Below is an instruction that describes a task. Write a response that appropriately completes the request."
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request."
         "\n\n### Instruction:\nAdd.\n\n### Response:\n"
     )
 

@@ -54,11 +54,15 @@ def test_swapping_the_clauses_around_but_reverses_the_label(task):
     assert len(pairs) > 1000
     for review in pairs:
         cut = review.words.index("but")
-        assert read_as_told((*review.words[cut + 1 :], "but", *review.words[:cut])) == 1 - review.label
+        assert (
+            read_as_told((*review.words[cut + 1 :], "but", *review.words[:cut])) == 1 - review.label
+        )
 
 
 def test_every_review_is_unique(task):
-    everything = [review.words for split in ("train", "validation", "test") for review in task.examples(split)]
+    everything = [
+        review.words for split in ("train", "validation", "test") for review in task.examples(split)
+    ]
     assert len(everything) == len(set(everything)) == 7000
 
 
@@ -73,13 +77,20 @@ def test_the_same_seed_gives_the_same_reviews():
 
 def test_reference_is_the_entropy_of_the_labels(task):
     share = sum(review.label for review in task.examples("train")) / 4000
-    assert task.reference_loss() == pytest.approx(-share * math.log(share) - (1 - share) * math.log(1 - share))
+    assert task.reference_loss() == pytest.approx(
+        -share * math.log(share) - (1 - share) * math.log(1 - share)
+    )
     assert task.reference_loss() == pytest.approx(math.log(2), abs=1e-3)
 
 
 def test_loss_and_score_are_those_of_a_classifier(task):
     batch = task.collate(task.examples("test")[:3])
     answer = torch.tensor([[2.0, -1.0], [0.0, 0.0], [-3.0, 1.0]])
-    expected = [-answer[i].log_softmax(0)[label].item() for i, label in enumerate(batch["labels"].tolist())]
+    expected = [
+        -answer[i].log_softmax(0)[label].item() for i, label in enumerate(batch["labels"].tolist())
+    ]
     assert task.losses(answer, batch).tolist() == pytest.approx(expected)
-    assert task.scores(answer, batch).tolist() == (answer.argmax(1) == batch["labels"]).float().tolist()
+    assert (
+        task.scores(answer, batch).tolist()
+        == (answer.argmax(1) == batch["labels"]).float().tolist()
+    )

@@ -18,7 +18,11 @@ def build(**changes: Any) -> VideoDenoising:
 
 
 def clips_of(task: VideoDenoising) -> list[Image]:
-    found = {(split, window.footage.name): window.footage for split in SPLITS for window in task.examples(split)}
+    found = {
+        (split, window.footage.name): window.footage
+        for split in SPLITS
+        for window in task.examples(split)
+    }
     return [footage.frames[:] for footage in found.values()]
 
 
@@ -37,7 +41,9 @@ def test_the_defaults_give_the_number_of_windows_that_the_recipe_expects():
 def test_the_videos_depend_on_the_seed():
     one, again, other = build(data_seed=1), build(data_seed=1), build(data_seed=2)
     assert all(np.array_equal(a, b) for a, b in zip(clips_of(one), clips_of(again), strict=True))
-    assert not any(np.array_equal(a, b) for a, b in zip(clips_of(one), clips_of(other), strict=True))
+    assert not any(
+        np.array_equal(a, b) for a, b in zip(clips_of(one), clips_of(other), strict=True)
+    )
     assert one.fingerprint(SPLITS) == again.fingerprint(SPLITS) != other.fingerprint(SPLITS)
 
 

@@ -19,7 +19,9 @@ from tests.pretrained import tiny_pretrained, tiny_tokenizer
 from tests.texts import write_reviews
 
 REAL = os.environ.get("CUDT_DATA_ROOT")
-real_data = pytest.mark.skipif(not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it")
+real_data = pytest.mark.skipif(
+    not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it"
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,13 @@ def pretrained(tmp_path_factory) -> str:
 
 def build(folder: Path, pretrained: str | None, **changes: Any) -> TextClassification:
     write_reviews(folder)
-    settings = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion", "max_length": 16}
+    settings = {
+        "train": "train.csv",
+        "test": "test.csv",
+        "text": "review",
+        "label": "opinion",
+        "max_length": 16,
+    }
     return text.build(text.Config(name="text", **{**settings, **changes}), folder, pretrained)
 
 
@@ -42,15 +50,23 @@ def test_the_test_texts_of_another_task_replace_those_of_a_task(tmp_path, pretra
     tested = own.tested_on(other)
     assert tested.fingerprint(SEEN) == own.fingerprint(SEEN)
     assert tested.fingerprint(["test"]) == other.fingerprint(["test"]) != own.fingerprint(["test"])
-    rows = [(one.id, one.inputs["input_ids"].tolist(), one.label) for one in tested.examples("test")]
-    assert rows == [(one.id, one.inputs["input_ids"].tolist(), one.label) for one in other.examples("test")]
+    rows = [
+        (one.id, one.inputs["input_ids"].tolist(), one.label) for one in tested.examples("test")
+    ]
+    assert rows == [
+        (one.id, one.inputs["input_ids"].tolist(), one.label) for one in other.examples("test")
+    ]
 
 
 def test_other_classes_and_pairs_are_refused(tmp_path, pretrained):
     own = build(tmp_path, pretrained)
-    with pytest.raises(UserError, match="the other data have the classes 'awful', the run has 'great'; name data"):
+    with pytest.raises(
+        UserError, match="the other data have the classes 'awful', the run has 'great'; name data"
+    ):
         _with(own, classes=["great"]).tested_on(_with(own, classes=["awful"]))
-    with pytest.raises(UserError, match="the other data are pairs of texts, the run was trained on single texts"):
+    with pytest.raises(
+        UserError, match="the other data are pairs of texts, the run was trained on single texts"
+    ):
         own.tested_on(build(tmp_path, pretrained, text=["review", "opinion"]))
 
 
@@ -63,7 +79,10 @@ def _with(task: TextClassification, classes: list[str]) -> TextClassification:
 
 def test_validation_is_held_out_of_train_by_seed(tmp_path, pretrained):
     task = build(tmp_path, pretrained, validation_share=0.25)
-    ids = {split: [example.id for example in task.examples(split)] for split in ("train", "validation", "test")}
+    ids = {
+        split: [example.id for example in task.examples(split)]
+        for split in ("train", "validation", "test")
+    }
     assert len(ids["train"]) == 45
     assert len(ids["validation"]) == 15
     assert len(ids["test"]) == 30
@@ -78,7 +97,9 @@ def test_validation_is_held_out_of_train_by_seed(tmp_path, pretrained):
 def test_a_validation_file_is_used_completely(tmp_path, pretrained):
     task = build(tmp_path, pretrained, validation="test.csv")
     assert len(task.examples("train")) == 60
-    assert {example.id for example in task.examples("validation")} == {example.id for example in task.examples("test")}
+    assert {example.id for example in task.examples("validation")} == {
+        example.id for example in task.examples("test")
+    }
 
 
 def test_a_limit_draws_from_all_of_a_split_and_keeps_ids(tmp_path, pretrained):
@@ -87,8 +108,13 @@ def test_a_limit_draws_from_all_of_a_split_and_keeps_ids(tmp_path, pretrained):
     assert len(few.examples("train")) == 10
     assert len(few.examples("test")) == 7
     assert len(few.examples("validation")) == len(whole.examples("validation")) == 6
-    tokens = {example.id: example.inputs["input_ids"].tolist() for example in whole.examples("train")}
-    assert all(tokens[example.id] == example.inputs["input_ids"].tolist() for example in few.examples("train"))
+    tokens = {
+        example.id: example.inputs["input_ids"].tolist() for example in whole.examples("train")
+    }
+    assert all(
+        tokens[example.id] == example.inputs["input_ids"].tolist()
+        for example in few.examples("train")
+    )
     # The file is sorted by label: the first rows have only one class.
     assert len({example.label for example in few.examples("train")}) == 2
 
@@ -114,7 +140,9 @@ def test_pairs_are_joined_with_the_tokenizers_separator(tmp_path, pretrained):
     for name in ("train", "test"):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     task = text.build(
-        text.Config(name="text", train="train.jsonl", test="test.jsonl", text=["one", "two"], label="label"),
+        text.Config(
+            name="text", train="train.jsonl", test="test.jsonl", text=["one", "two"], label="label"
+        ),
         tmp_path,
         pretrained,
     )
@@ -154,12 +182,21 @@ def test_losses_are_cross_entropies_of_the_true_class(tmp_path, pretrained):
 # ---------------------------------------------------------------- errors
 
 
-def test_a_label_that_is_not_in_the_training_data_is_reported_with_file_and_row(tmp_path, pretrained):
+def test_a_label_that_is_not_in_the_training_data_is_reported_with_file_and_row(
+    tmp_path, pretrained
+):
     write_reviews(tmp_path)
     with (tmp_path / "test.csv").open("a") as file:
         file.write("a film,mixed\n")
-    settings: dict[str, Any] = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion"}
-    with pytest.raises(UserError, match=r"test\.csv, row 31: label 'mixed' does not occur .*'bad', 'good'"):
+    settings: dict[str, Any] = {
+        "train": "train.csv",
+        "test": "test.csv",
+        "text": "review",
+        "label": "opinion",
+    }
+    with pytest.raises(
+        UserError, match=r"test\.csv, row 31: label 'mixed' does not occur .*'bad', 'good'"
+    ):
         text.build(text.Config(name="text", **settings), tmp_path, pretrained).examples("test")
 
 
@@ -173,7 +210,12 @@ def test_an_empty_split_is_reported_with_its_file(tmp_path, pretrained):
 def test_the_test_file_is_read_late_but_a_missing_one_is_reported_at_once(tmp_path, pretrained):
     task = build(tmp_path, pretrained)
     (tmp_path / "test.csv").write_bytes(b"\xff\xff nothing that anyone could read")
-    settings: dict[str, Any] = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion"}
+    settings: dict[str, Any] = {
+        "train": "train.csv",
+        "test": "test.csv",
+        "text": "review",
+        "label": "opinion",
+    }
     unread = text.build(text.Config(name="text", max_length=16, **settings), tmp_path, pretrained)
     assert unread.fingerprint(SEEN) == task.fingerprint(SEEN)
     with pytest.raises(UserError, match=r"test\.csv"):

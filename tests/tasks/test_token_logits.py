@@ -26,7 +26,11 @@ def states_head_and_targets(bias: bool = True) -> tuple[Tensor, nn.Linear, Tenso
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     states = torch.randn(TOKENS, WIDTH, generator=generator).requires_grad_()
-    return states, nn.Linear(WIDTH, WORDS, bias=bias), torch.randint(WORDS, (TOKENS,), generator=generator)
+    return (
+        states,
+        nn.Linear(WIDTH, WORDS, bias=bias),
+        torch.randint(WORDS, (TOKENS,), generator=generator),
+    )
 
 
 def naive(states: Tensor, head: nn.Linear, targets: Tensor) -> Tensor:
@@ -52,7 +56,11 @@ def test_losses_in_chunks_are_those_of_all_tokens_at_once(bias):
 def test_gradients_of_a_weighted_sum_are_those_of_all_tokens_at_once(bias, weights):
     states, head, targets = states_head_and_targets(bias)
     own = torch.linspace(-1, 3, TOKENS)
-    weight = {"ones": torch.ones(TOKENS), "each its own": own, "some zero": own * (torch.arange(TOKENS) % 3 > 0)}
+    weight = {
+        "ones": torch.ones(TOKENS),
+        "each its own": own,
+        "some zero": own * (torch.arange(TOKENS) % 3 > 0),
+    }
     ours = gradients(TokenLogits(states, head).losses(targets), weight[weights], states, head)
     expected = gradients(naive(states, head, targets), weight[weights], states, head)
     assert len(ours) == 3 if bias else 2
@@ -142,9 +150,14 @@ def test_gradients_of_a_head_in_bfloat16_are_those_of_fp32_to_its_rounding(train
     states, head, targets = states_head_and_targets()
     weights = torch.linspace(-1, 3, TOKENS)
     expected = gradients(naive(states, head, targets), weights, states, head)
-    small, rounded = states.detach().bfloat16().requires_grad_(), head.bfloat16().requires_grad_(trained)
+    small, rounded = (
+        states.detach().bfloat16().requires_grad_(),
+        head.bfloat16().requires_grad_(trained),
+    )
     (weights * TokenLogits(small, rounded).losses(targets)).sum().backward()
-    for one, other in zip([small.grad, *(weight.grad for weight in rounded.parameters())], expected, strict=True):
+    for one, other in zip(
+        [small.grad, *(weight.grad for weight in rounded.parameters())], expected, strict=True
+    ):
         if one is None:
             assert not trained
             continue

@@ -25,7 +25,9 @@ def clip(name: str, length: int, seed: int = 0, corner: int = 0) -> Footage:
 
 
 def settings(**changes: Any) -> VideoConfig:
-    return VideoConfig(**{"name": "video", "frames": 4, "stride": 2, "validation_share": 0.25, **changes})
+    return VideoConfig(
+        **{"name": "video", "frames": 4, "stride": 2, "validation_share": 0.25, **changes}
+    )
 
 
 def task(train: list[Footage] | None = None, **changes: Any) -> VideoDenoising:
@@ -70,7 +72,11 @@ def test_validation_clips_are_used_completely():
     lengths = {"train": 8, "validation": 9, "test": 4}
     footage = {split: [clip(split, lengths[split])] for split in SPLITS}
     made = build_video_task(settings(), footage)
-    assert [starts(made, split) for split in SPLITS] == [{"train": [0, 2, 4]}, {"validation": [0, 4]}, {"test": [0]}]
+    assert [starts(made, split) for split in SPLITS] == [
+        {"train": [0, 2, 4]},
+        {"validation": [0, 4]},
+        {"test": [0]},
+    ]
 
 
 def test_a_clip_shorter_than_a_window_is_skipped_with_a_warning():
@@ -85,7 +91,10 @@ def test_a_clip_shorter_than_a_window_is_skipped_with_a_warning():
     ("lengths", "message"),
     [
         ((3, 9, 9), r"^no train clip has 4 frames \(task\.frames\); lower it$"),
-        ((9, 3, 9), r"^no validation clip has 4 frames \(task\.frames\); lower it or raise task\.validation_share$"),
+        (
+            (9, 3, 9),
+            r"^no validation clip has 4 frames \(task\.frames\); lower it or raise task\.validation_share$",
+        ),
         ((9, 9, 3), r"^no test clip has 4 frames \(task\.frames\); lower it$"),
     ],
 )
@@ -147,7 +156,11 @@ def test_a_batch_has_the_frames_and_ids_of_its_windows():
 def answered() -> tuple[VideoDenoising, dict[str, Any], torch.Tensor]:
     made = task()
     batch = made.collate(made.examples("test"))
-    return made, batch, torch.from_numpy(np.random.default_rng(5).normal(120, 80, batch["frames"].shape)).float()
+    return (
+        made,
+        batch,
+        torch.from_numpy(np.random.default_rng(5).normal(120, 80, batch["frames"].shape)).float(),
+    )
 
 
 def test_the_loss_equals_a_literal_loop(answered):
@@ -168,7 +181,9 @@ def test_rmse_and_psnr_are_those_of_all_pixels(answered):
     mean_score = made.scores(answer, batch).mean().item()
     error = np.sqrt(np.mean((batch["frames"].numpy().astype(float) - answer.numpy()) ** 2))
     assert made.metric(mean_score) == pytest.approx(error, rel=1e-5)
-    assert made.further_metrics(mean_score) == {"PSNR": pytest.approx(20 * math.log10(255 / error), rel=1e-5)}
+    assert made.further_metrics(mean_score) == {
+        "PSNR": pytest.approx(20 * math.log10(255 / error), rel=1e-5)
+    }
 
 
 def test_the_clean_frames_have_loss_zero_and_infinite_psnr():

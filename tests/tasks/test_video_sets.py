@@ -17,7 +17,9 @@ from cudt.utils.errors import UserError
 from tests.videos import drift, noise, write_frames, write_video
 
 REAL = os.environ.get("CUDT_DATA_ROOT")
-real_data = pytest.mark.skipif(not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it")
+real_data = pytest.mark.skipif(
+    not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it"
+)
 MODULES: dict[str, Any] = {"ucsd": ucsd, "avenue": avenue, "shanghaitech": shanghaitech}
 SETS = {"ucsd": ucsd.SETS["ped2"], "avenue": avenue.SET, "shanghaitech": shanghaitech.SET}
 
@@ -26,19 +28,27 @@ def write_ucsd(root: Path) -> None:
     base = root / "ucsd" / "UCSD_Anomaly_Dataset.v1p2"
     for walkway, height, width in (("UCSDped1", 16, 24), ("UCSDped2", 24, 36)):
         for number, length in ((1, 12), (2, 10), (10, 11)):
-            clip = write_frames(base / walkway / "Train" / f"Train{number:03d}", noise(number, length, height, width))
+            clip = write_frames(
+                base / walkway / "Train" / f"Train{number:03d}",
+                noise(number, length, height, width),
+            )
             (clip / "._001.tif").write_bytes(b"\x00\x05\x16\x07")
             (clip / ".DS_Store").touch()
         write_frames(base / walkway / "Test" / "Test001", noise(7, 9, height, width))
         write_frames(base / walkway / "Test" / "Test001_gt", noise(8, 9, height, width), "bmp")
-        (base / walkway / "Test" / f"{walkway}.m").write_text("TestVideoFile{end+1}.gt_frame = [61:180];\n")
+        (base / walkway / "Test" / f"{walkway}.m").write_text(
+            "TestVideoFile{end+1}.gt_frame = [61:180];\n"
+        )
         (base / walkway / "Test" / ".DS_Store").touch()
     (base / "README.txt").touch()
 
 
 def write_avenue(root: Path) -> None:
     base = root / "avenue" / "Avenue Dataset"
-    for folder, lengths in (("training_videos", {"01": 12, "02": 10, "10": 11}), ("testing_videos", {"01": 9})):
+    for folder, lengths in (
+        ("training_videos", {"01": 12, "02": 10, "10": 11}),
+        ("testing_videos", {"01": 9}),
+    ):
         for name, length in lengths.items():
             write_video(base / folder / f"{name}.avi", drift(length, length))
     (base / "training_vol").mkdir()
@@ -69,7 +79,9 @@ def name(request, tmp_path, monkeypatch) -> str:
 def build(name: str, root: Path, **changes: Any) -> VideoDenoising:
     module = MODULES[name]
     settings = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3}
-    made: VideoDenoising = module.build(module.Config(name=name, **{**settings, **changes}), root, None)
+    made: VideoDenoising = module.build(
+        module.Config(name=name, **{**settings, **changes}), root, None
+    )
     made.read(SEEN)
     return made
 
@@ -83,7 +95,11 @@ def clips_of(task: VideoDenoising, split: Split) -> dict[str, int]:
 
 EXPECTED: dict[str, tuple[dict[str, int], dict[str, int]]] = {
     "ucsd": (
-        {"UCSDped2/Train/Train001": 12, "UCSDped2/Train/Train002": 10, "UCSDped2/Train/Train010": 11},
+        {
+            "UCSDped2/Train/Train001": 12,
+            "UCSDped2/Train/Train002": 10,
+            "UCSDped2/Train/Train010": 11,
+        },
         {"UCSDped2/Test/Test001": 9},
     ),
     "avenue": (
@@ -91,7 +107,11 @@ EXPECTED: dict[str, tuple[dict[str, int], dict[str, int]]] = {
         {"testing_videos/01.avi": 9},
     ),
     "shanghaitech": (
-        {"training/videos/01_001.avi": 12, "training/videos/01_002.avi": 10, "training/videos/01_010.avi": 11},
+        {
+            "training/videos/01_001.avi": 12,
+            "training/videos/01_002.avi": 10,
+            "training/videos/01_010.avi": 11,
+        },
         {"testing/frames/01_0014": 9},
     ),
 }
@@ -120,12 +140,16 @@ def test_two_passes_give_the_same_windows_for_a_seed(name, tmp_path, monkeypatch
                 assert a.id == b.id
                 assert np.array_equal(a.frames, b.frames)
     drawn = [window.id for window in one.examples("train")]
-    assert [window.id for window in build(name, tmp_path, limit=limit, data_seed=5).examples("train")] != drawn
+    assert [
+        window.id for window in build(name, tmp_path, limit=limit, data_seed=5).examples("train")
+    ] != drawn
 
 
 def test_both_walkways_of_ucsd_can_be_chosen(tmp_path):
     write_ucsd(tmp_path)
-    assert all("UCSDped1" in clip for clip in clips_of(build("ucsd", tmp_path, subset="ped1"), "train"))
+    assert all(
+        "UCSDped1" in clip for clip in clips_of(build("ucsd", tmp_path, subset="ped1"), "train")
+    )
 
 
 def test_the_folder_of_the_archive_may_be_missing_or_renamed(name, tmp_path):
@@ -146,10 +170,15 @@ def test_a_split_without_clips_is_reported_with_its_folder(name, tmp_path):
     for clip in found.find(tmp_path)["test"]:
         for file in clip.files:
             file.unlink()
-    with pytest.raises(UserError, match=rf"{found.folders['test']}: no clips \(\*\..*\); download them from http"):
+    with pytest.raises(
+        UserError, match=rf"{found.folders['test']}: no clips \(\*\..*\); download them from http"
+    ):
         build(name, tmp_path)
     status = found.status(tmp_path)
-    assert status.parts == {"train": "3 clips, 0 decoded to 160×160", "test": "0 clips, 0 decoded to 160×160"}
+    assert status.parts == {
+        "train": "3 clips, 0 decoded to 160×160",
+        "test": "0 clips, 0 decoded to 160×160",
+    }
     assert status.problem == f"no clips in {found.folders['test']}"
 
 
@@ -165,7 +194,11 @@ REAL_CLIPS: dict[str, dict[str, int]] = {
         "UCSDped2/Test/Test001": 180,
         "UCSDped2/Test/Test002": 180,
     },
-    "avenue": {"training_videos/12.avi": 145, "testing_videos/08.avi": 36, "testing_videos/21.avi": 76},
+    "avenue": {
+        "training_videos/12.avi": 145,
+        "testing_videos/08.avi": 36,
+        "testing_videos/21.avi": 76,
+    },
     "shanghaitech": {
         "training/videos/01_001.mp4": 433,
         "testing/frames/01_0014": 160,
@@ -182,7 +215,9 @@ def real_footage(name: str, size: int) -> dict[str, Footage]:
 
 
 @real_data
-@pytest.mark.parametrize(("name", "size"), [("ucsd", 160), ("avenue", 32), ("shanghaitech", 32)], indirect=False)
+@pytest.mark.parametrize(
+    ("name", "size"), [("ucsd", 160), ("avenue", 32), ("shanghaitech", 32)], indirect=False
+)
 def test_the_real_clips_have_the_expected_frames(name, size):
     footage = real_footage(name, size)
     assert {clip: len(one) for clip, one in footage.items()} == REAL_CLIPS[name]

@@ -81,7 +81,9 @@ def test_every_objective_lowers_the_loss(folder, tmp_path, objective, sampling):
     finished = train(folder, tmp_path, *fast, *sampling, objective=objective)
     untrained = assemble(finished.recipe, folder, CPU)
     task = untrained.task
-    (before,) = measure(untrained.layerwise, batches(task, task.examples("validation"), 8, CPU), None, [0.0])
+    (before,) = measure(
+        untrained.layerwise, batches(task, task.examples("validation"), 8, CPU), None, [0.0]
+    )
     info = finished.finished_info()
     assert info.layers == 3
     assert info.best.validation_loss < before.layer_losses[-1].item() - 0.5
@@ -89,9 +91,17 @@ def test_every_objective_lowers_the_loss(folder, tmp_path, objective, sampling):
 
 
 def test_all_weights_learn_without_adapters(folder, tmp_path):
-    settings = ("model.lora=null", "training.epochs=3", "training.learning_rate=3e-2", "noise.gamma_train=0")
+    settings = (
+        "model.lora=null",
+        "training.epochs=3",
+        "training.learning_rate=3e-2",
+        "noise.gamma_train=0",
+    )
     finished = train(folder, tmp_path, *settings, objective="erm")
-    assert finished.finished_info().best.validation_loss < assemble(finished.recipe, folder, CPU).task.reference_loss()
+    assert (
+        finished.finished_info().best.validation_loss
+        < assemble(finished.recipe, folder, CPU).task.reference_loss()
+    )
     sigma = finished.finished_info().sigma_x
     assert sigma.training != sigma.evaluation
 
@@ -116,7 +126,9 @@ def test_the_best_weights_of_a_run_with_adapters_are_the_adapters(trained, folde
 def cut(folder, tmp_path_factory) -> dict[str, int]:
     """What run.json notes where half of the prompts are too long."""
     with pytest.warns(DataWarning, match="prompts cut"):
-        finished = train(folder, tmp_path_factory.mktemp("cut"), "training.epochs=1", "task.max_length=170")
+        finished = train(
+            folder, tmp_path_factory.mktemp("cut"), "training.epochs=1", "task.max_length=170"
+        )
     return finished.info().data_notes
 
 
@@ -125,7 +137,10 @@ def test_what_was_cut_in_training_data_is_in_the_run(cut):
 
 
 def test_checkpointing_trains_alike(folder, tmp_path):
-    plain, other = (train(folder, tmp_path, *FEW, f"model.gradient_checkpointing={on}") for on in ("false", "true"))
+    plain, other = (
+        train(folder, tmp_path, *FEW, f"model.gradient_checkpointing={on}")
+        for on in ("false", "true")
+    )
     expected, found = (run.read_table("history")["value"].tolist() for run in (plain, other))
     assert found == pytest.approx(expected, abs=1e-4)
 
@@ -151,8 +166,12 @@ def test_an_update_reads_some_tokens_of_every_layer_but_the_last(folder, tmp_pat
 # ---------------------------------------------------------------- going on, and splitting
 
 
-@pytest.mark.parametrize("settings", [("model.lora={rank: 2, dropout: 0.2}", *SAMPLED), ("model.lora=null", *SAMPLED)])
-def test_an_interrupted_run_resumes_bit_for_bit_with_adapters_and_sampling(folder, tmp_path, monkeypatch, settings):
+@pytest.mark.parametrize(
+    "settings", [("model.lora={rank: 2, dropout: 0.2}", *SAMPLED), ("model.lora=null", *SAMPLED)]
+)
+def test_an_interrupted_run_resumes_bit_for_bit_with_adapters_and_sampling(
+    folder, tmp_path, monkeypatch, settings
+):
     settings = (*FEW, "training.batch_size=2", *settings)
     whole = train(folder, tmp_path / "whole", *settings)
     log = Trainer._log_update
@@ -171,9 +190,14 @@ def test_an_interrupted_run_resumes_bit_for_bit_with_adapters_and_sampling(folde
         assert (whole.path / name).read_bytes() == (parts.path / name).read_bytes()
 
 
-@pytest.mark.parametrize("settings", [(), ("descent.form=log",), SAMPLED, ("model.lora=null",)], ids=str)
+@pytest.mark.parametrize(
+    "settings", [(), ("descent.form=log",), SAMPLED, ("model.lora=null",)], ids=str
+)
 def test_micro_batches_take_the_same_step(folder, tmp_path, settings):
-    one, four = (train(folder, tmp_path / str(n), *FEW, f"training.accumulation={n}", *settings) for n in (1, 4))
+    one, four = (
+        train(folder, tmp_path / str(n), *FEW, f"training.accumulation={n}", *settings)
+        for n in (1, 4)
+    )
     histories = [run.read_table("history") for run in (one, four)]
     assert histories[1]["value"].tolist() == pytest.approx(histories[0]["value"].tolist(), abs=1e-4)
 
@@ -190,11 +214,19 @@ def test_the_table_has_token_accuracy_and_loss_as_the_examples_have_them(run, fo
     task = problem.task
     noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0)
     examples = batches(task, task.examples("test"), 64, CPU)
-    for gamma, level in zip([0.0, 0.5], measure(problem.layerwise, examples, noise, [0.0, 0.5]), strict=True):
+    for gamma, level in zip(
+        [0.0, 0.5], measure(problem.layerwise, examples, noise, [0.0, 0.5]), strict=True
+    ):
         # Examples count by their tokens: the mean is over all of them.
-        assert values["gaussian", gamma, "loss"] == pytest.approx(level.layer_losses[-1].item(), abs=1e-5)
-        assert values["gaussian", gamma, "token_accuracy"] == pytest.approx(level.layer_scores[-1].item(), abs=1e-5)
-        low, value, high = (values["gaussian", gamma, f"loss{end}"] for end in ("_low", "", "_high"))
+        assert values["gaussian", gamma, "loss"] == pytest.approx(
+            level.layer_losses[-1].item(), abs=1e-5
+        )
+        assert values["gaussian", gamma, "token_accuracy"] == pytest.approx(
+            level.layer_scores[-1].item(), abs=1e-5
+        )
+        low, value, high = (
+            values["gaussian", gamma, f"loss{end}"] for end in ("_low", "", "_high")
+        )
         assert low < value < high
 
 
@@ -202,8 +234,14 @@ def test_other_pretrained_weights_than_a_run_began_with_are_refused(run, folder)
     weights = folder / "llama" / "model.safetensors"
     before = weights.read_bytes()
     try:
-        save_file({name: value + 1 for name, value in load_file(weights).items()}, weights, {"format": "pt"})
-        with pytest.raises(UserError, match="was started with other pretrained weights of the same name"):
+        save_file(
+            {name: value + 1 for name, value in load_file(weights).items()},
+            weights,
+            {"format": "pt"},
+        )
+        with pytest.raises(
+            UserError, match="was started with other pretrained weights of the same name"
+        ):
             evaluate(run, folder)
     finally:
         weights.write_bytes(before)

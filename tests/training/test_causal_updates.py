@@ -1,4 +1,5 @@
-"""Updates of a causal model whose head is trained, and whose gradient is computed with the losses."""
+"""Updates of a causal model whose head is trained, and whose gradient is computed with the
+losses."""
 
 from __future__ import annotations
 

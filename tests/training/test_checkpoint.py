@@ -20,7 +20,16 @@ from tests.checkpoints import names
 from tests.conftest import tiny_recipe
 
 STATE = TrainingState(
-    2, 9, 3, 0.5, [0.0, 0.25], 1, [0.1, 0.2, 0.3], [0.2, 0.3, 0.4], [1.0, 0.0, 2.0], validation_losses=[0.6, 0.5, 0.4]
+    2,
+    9,
+    3,
+    0.5,
+    [0.0, 0.25],
+    1,
+    [0.1, 0.2, 0.3],
+    [0.2, 0.3, 0.4],
+    [1.0, 0.0, 2.0],
+    validation_losses=[0.6, 0.5, 0.4],
 )
 
 
@@ -28,7 +37,9 @@ def checkpoints(tmp_path, seed: int, *settings: str) -> Checkpoints:
     """Those of one run, around a new model."""
     problem = assemble(tiny_recipe(seed=seed), None, torch.device("cpu"))
     optimizer = torch.optim.Adam(problem.layerwise.parameters())
-    return Checkpoints(run_for(tiny_recipe(*settings), tmp_path), problem.layerwise, optimizer, problem.descent)
+    return Checkpoints(
+        run_for(tiny_recipe(*settings), tmp_path), problem.layerwise, optimizer, problem.descent
+    )
 
 
 def test_everything_that_is_saved_is_restored_in_another_model(tmp_path):
@@ -42,7 +53,10 @@ def test_everything_that_is_saved_is_restored_in_another_model(tmp_path):
     assert (state, resumed.size) == (STATE, history.size)
     assert second.run.read_table("history").values.tolist() == [[1, 1, "train", 1, "loss", 0.5]]
     weights = second.layerwise.learned_weights()
-    assert all(torch.equal(value, weights[name]) for name, value in first.layerwise.learned_weights().items())
+    assert all(
+        torch.equal(value, weights[name])
+        for name, value in first.layerwise.learned_weights().items()
+    )
     assert torch.equal(torch.rand(3), drawn)
 
 
@@ -59,7 +73,9 @@ def test_the_saved_weights_are_those_of_the_model(tmp_path, which):
 def test_damaged_files_are_errors_that_name_the_file(tmp_path):
     run = checkpoints(tmp_path, 0).run
     run.weights_file("best").parent.mkdir(parents=True)
-    with pytest.raises(UserError, match=r"best\.safetensors: damaged \(missing\); delete .* to train again"):
+    with pytest.raises(
+        UserError, match=r"best\.safetensors: damaged \(missing\); delete .* to train again"
+    ):
         load_weights(run)
     saved = checkpoints(tmp_path, 0)
     saved.save_weights("best", 9)
@@ -78,7 +94,8 @@ class DiedError(Exception):
 
 
 def die_at(monkeypatch, change: int) -> None:
-    """Let the process die before its nth change of the file system: a file made, synced, renamed, linked or deleted."""
+    """Let the process die before its nth change of the file system: a file made, synced, renamed,
+    linked or deleted."""
     left = [change]
 
     def counted(function):
@@ -107,7 +124,8 @@ def test_wherever_a_process_dies_there_is_a_whole_checkpoint(tmp_path, monkeypat
 
 
 def dies_at(change: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Save twice, dying at a change of the second time, and resume; whether the second checkpoint was complete."""
+    """Save twice, dying at a change of the second time, and resume; whether the second checkpoint
+    was complete."""
     saved, history = checkpoints(tmp_path, 0), History([(1, 1, "train", 1, "loss", 0.5)])
     saved.save(replace(STATE, step=1), history)
     known = {1: (weight(saved).clone(), history.size)}
@@ -127,7 +145,8 @@ def dies_at(change: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> boo
     assert torch.equal(weight(resumed), expected)
     assert restored.size == size
     assert state.step == 2 or not is_complete
-    # What is left over is deleted by the next checkpoint, and what it has beyond the last one is not repeated.
+    # What is left over is deleted by the next checkpoint, and what it has beyond the last one is
+    # not repeated.
     restored.rows.append((3, 1, "train", 1, "loss", 0.125))
     resumed.save(replace(STATE, step=3), restored)
     assert [name for name in names(resumed.run) if "step" in name] == [
@@ -201,7 +220,9 @@ def test_two_checkpoints_are_kept_of_two_numbers_of_updates(tmp_path):
     # At the end of an epoch the same number of updates is saved twice, with different states.
     for step, epoch in ((1, 0), (2, 0), (2, 1), (3, 1), (3, 2)):
         saved.save(replace(STATE, step=step, epoch=epoch), history)
-        found.append([name for name in names(saved.run) if name.endswith(".json") or name.startswith("step")])
+        found.append(
+            [name for name in names(saved.run) if name.endswith(".json") or name.startswith("step")]
+        )
     assert found == [
         ["checkpoint-1.json", "step-1.safetensors"],
         ["checkpoint-1.json", "checkpoint-2.json", "step-1.safetensors", "step-2.safetensors"],
@@ -211,8 +232,12 @@ def test_two_checkpoints_are_kept_of_two_numbers_of_updates(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("name", ["checkpoint-2.json", "checkpoint-2.safetensors", "step-2.safetensors"])
-def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used_until_the_next_replaces_it(tmp_path, name):
+@pytest.mark.parametrize(
+    "name", ["checkpoint-2.json", "checkpoint-2.safetensors", "step-2.safetensors"]
+)
+def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used_until_the_next_replaces_it(
+    tmp_path, name
+):
     saved = saved_twice(tmp_path)
     file = saved.folder / name
     file.write_bytes(file.read_bytes()[:-1])
@@ -224,7 +249,10 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used_until_the_next_
     assert line.endswith("; resuming from update 1 instead")
     assert torch.all(weight(resumed) == 1)
     resumed.save(replace(state, step=2), history)
-    assert [one for one in names(saved.run) if "json" in one] == ["checkpoint-1.json", "checkpoint-3.json"]
+    assert [one for one in names(saved.run) if "json" in one] == [
+        "checkpoint-1.json",
+        "checkpoint-3.json",
+    ]
     checkpoints(tmp_path, 1).restore()
 
 
@@ -244,8 +272,14 @@ def test_a_resumed_run_also_keeps_two_numbers_of_updates(tmp_path):
     state, history = resumed.restore()
     # As at the end of an epoch, after validation.
     resumed.save(replace(state, epoch=3), history)
-    assert [name for name in names(resumed.run) if "step" in name] == ["step-1.safetensors", "step-2.safetensors"]
-    assert [name for name in names(resumed.run) if "json" in name] == ["checkpoint-1.json", "checkpoint-3.json"]
+    assert [name for name in names(resumed.run) if "step" in name] == [
+        "step-1.safetensors",
+        "step-2.safetensors",
+    ]
+    assert [name for name in names(resumed.run) if "json" in name] == [
+        "checkpoint-1.json",
+        "checkpoint-3.json",
+    ]
 
 
 def test_what_is_restored_does_not_change_with_the_file(tmp_path):
@@ -258,5 +292,7 @@ def test_what_is_restored_does_not_change_with_the_file(tmp_path):
     resumed.restore()
     for file in saved.folder.glob("*.safetensors"):
         file.write_bytes(bytes(file.stat().st_size))
-    for one, other in zip(saved.optimizer.state.values(), resumed.optimizer.state.values(), strict=True):
+    for one, other in zip(
+        saved.optimizer.state.values(), resumed.optimizer.state.values(), strict=True
+    ):
         assert all(torch.equal(one[name], other[name]) for name in one)

@@ -28,7 +28,13 @@ CONSTRAINED = TrainingView(
     multipliers=[0.0, 1.25, 0.5],
     weights=[-1.125, 1.0, 1.5],
 )
-ERM = replace(CONSTRAINED, title="reviews-ut · erm · seed 0", train_losses={3: 0.2}, multipliers=None, weights=None)
+ERM = replace(
+    CONSTRAINED,
+    title="reviews-ut · erm · seed 0",
+    train_losses={3: 0.2},
+    multipliers=None,
+    weights=None,
+)
 
 
 def rendered(renderable: RenderableType, width: int = 120, height: int = 50) -> str:
@@ -41,23 +47,38 @@ def rendered(renderable: RenderableType, width: int = 120, height: int = 50) -> 
 def cells(view: TrainingView, column: int) -> list[tuple[str, str]]:
     """Text and style of a column of the layer table."""
     found = layer_table(view).columns[column].cells
-    return [(cell.plain, str(cell.style)) if isinstance(cell, Text) else (str(cell), "") for cell in found]
+    return [
+        (cell.plain, str(cell.style)) if isinstance(cell, Text) else (str(cell), "")
+        for cell in found
+    ]
 
 
 def bars(text: str) -> list[float]:
     """The length of the bar in each line that has one, in characters."""
     eighths = " ▏▎▍▌▋▊▉█"
-    lengths = [sum(eighths.index(sign) / 8 for sign in line if sign in eighths[1:]) for line in text.splitlines()]
+    lengths = [
+        sum(eighths.index(sign) / 8 for sign in line if sign in eighths[1:])
+        for line in text.splitlines()
+    ]
     return [length for length in lengths if length]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_bars_have_the_scale_of_their_losses_at_any_width(width):
     losses = [0.8, 0.75, 0.25, 0.1]
-    view = replace(CONSTRAINED, rates=[0.1] * 4, train_losses=dict(enumerate(losses, 1)), validation_losses=losses)
-    drawn = bars(rendered(Picture(replace(view, multipliers=[1.0] * 4, weights=[1.0] * 4), ""), width))
+    view = replace(
+        CONSTRAINED,
+        rates=[0.1] * 4,
+        train_losses=dict(enumerate(losses, 1)),
+        validation_losses=losses,
+    )
+    drawn = bars(
+        rendered(Picture(replace(view, multipliers=[1.0] * 4, weights=[1.0] * 4), ""), width)
+    )
     assert drawn[0] >= 0.8 * 8 - 0.125
-    assert [length / drawn[0] for length in drawn] == pytest.approx([loss / 0.8 for loss in losses], abs=0.04)
+    assert [length / drawn[0] for length in drawn] == pytest.approx(
+        [loss / 0.8 for loss in losses], abs=0.04
+    )
 
 
 def test_an_epoch_is_one_line_with_losses_metric_and_multipliers():
@@ -72,7 +93,8 @@ def test_an_epoch_is_one_line_with_losses_metric_and_multipliers():
 
 
 def test_an_epoch_has_the_words_of_the_verdict():
-    """A loss that is above the allowed one by chance, or within the slack, is not called violated."""
+    """A loss that is above the allowed one by chance, or within the slack, is not called
+    violated."""
     assert (CONSTRAINED.violation(2) or 0) > 0
     borderline = replace(CONSTRAINED, verdicts=["met", "borderline", "met"])
     assert epoch_line(borderline, "").endswith("violated: none")
@@ -81,7 +103,9 @@ def test_an_epoch_has_the_words_of_the_verdict():
     )
 
 
-def plain_lines(seconds_per_update: float, per_epoch: int = 100, epochs: int = 2, first: int = 1) -> list[str]:
+def plain_lines(
+    seconds_per_update: float, per_epoch: int = 100, epochs: int = 2, first: int = 1
+) -> list[str]:
     """What the plain display prints of a training without validation time."""
     output, now = io.StringIO(), [1000.0]
     view = replace(CONSTRAINED, steps=per_epoch * epochs, epochs=epochs)
@@ -97,8 +121,18 @@ def plain_lines(seconds_per_update: float, per_epoch: int = 100, epochs: int = 2
 
 def test_a_longer_epoch_has_a_line_each_quarter_and_a_long_one_every_half_minute():
     assert [line.split("  ")[1] for line in plain_lines(0.25)] == [
-        *("update 26/200", "update 51/200", "update 76/200", "validation loss by layer 0.85 → 0.7 → 0.3"),
-        *("update 126/200", "update 151/200", "update 176/200", "validation loss by layer 0.85 → 0.7 → 0.3"),
+        *(
+            "update 26/200",
+            "update 51/200",
+            "update 76/200",
+            "validation loss by layer 0.85 → 0.7 → 0.3",
+        ),
+        *(
+            "update 126/200",
+            "update 151/200",
+            "update 176/200",
+            "validation loss by layer 0.85 → 0.7 → 0.3",
+        ),
     ]
     slow = [line.split("  ")[1] for line in plain_lines(10, epochs=1)]
     assert slow[:3] == ["update 3/100", "update 6/100", "update 9/100"]
@@ -108,7 +142,9 @@ def test_a_longer_epoch_has_a_line_each_quarter_and_a_long_one_every_half_minute
 
 def test_the_live_display_redraws_and_clears_up():
     output = io.StringIO()
-    console = Console(file=output, force_terminal=True, width=120, _environ={"TERM": "xterm-256color"})
+    console = Console(
+        file=output, force_terminal=True, width=120, _environ={"TERM": "xterm-256color"}
+    )
     with LiveDisplay(console) as display:
         display.update(CONSTRAINED)
         display.epoch_ended(ERM, "accuracy 0.9")
@@ -119,9 +155,9 @@ def test_the_live_display_redraws_and_clears_up():
 def test_a_layer_is_green_where_it_descends_enough_and_red_where_not():
     assert cells(CONSTRAINED, 1) == [("0.8", "green"), ("0.75", "red"), ("0.25", "green")]
     bar_cells = layer_table(CONSTRAINED).columns[2].cells
-    assert [cell.style.color.name for cell in bar_cells if isinstance(cell, Bar) and cell.style.color] == [
-        *("green", "red", "green")
-    ]
+    assert [
+        cell.style.color.name for cell in bar_cells if isinstance(cell, Bar) and cell.style.color
+    ] == [*("green", "red", "green")]
     assert [text for text, _ in cells(CONSTRAINED, 4)] == ["0.9", "0.72", "0.375"]
     assert [text for text, _ in cells(CONSTRAINED, 5)] == ["-0.1", "0.03", "-0.125"]
     assert [text for text, _ in cells(CONSTRAINED, 6)] == ["0", "1.25", "0.5"]
@@ -130,7 +166,9 @@ def test_a_layer_is_green_where_it_descends_enough_and_red_where_not():
 def test_a_negative_weight_is_marked_and_explained():
     assert cells(CONSTRAINED, 7) == [("-1.125 ▼", "bold yellow"), ("1  ", ""), ("1.5  ", "")]
     assert "negative weight w: the update raises" in rendered(Picture(CONSTRAINED, ""))
-    assert "negative weight" not in rendered(Picture(replace(CONSTRAINED, weights=[0.0, 1.0, 1.5]), ""))
+    assert "negative weight" not in rendered(
+        Picture(replace(CONSTRAINED, weights=[0.0, 1.0, 1.5]), "")
+    )
 
 
 def test_a_loss_that_is_just_what_is_allowed_is_green():
@@ -153,10 +191,19 @@ def test_the_picture_draws_whatever_there_is(losses, validation):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "colour"), [("met", "green"), ("borderline", "green"), ("relaxed", "yellow"), ("violated", "red")]
+    ("verdict", "colour"),
+    [("met", "green"), ("borderline", "green"), ("relaxed", "yellow"), ("violated", "red")],
 )
 def test_a_verdict_has_its_colour_and_numbers(verdict, colour):
-    row = VerdictInfo(layer=1, loss=0.5, allowed=0.45, violation=0.05, standard_error=0.01, slack=0.0, verdict=verdict)
+    row = VerdictInfo(
+        layer=1,
+        loss=0.5,
+        allowed=0.45,
+        violation=0.05,
+        standard_error=0.01,
+        slack=0.0,
+        verdict=verdict,
+    )
     table = verdict_table(0.7, [row])
     last = list(table.make([]).columns[-1].cells)[-1]
     assert isinstance(last, Text)
@@ -178,7 +225,8 @@ def test_the_verdicts_of_a_constrained_run_have_multipliers_and_weights():
 
 
 def test_a_low_terminal_shows_the_first_and_the_last_layers_and_the_legend():
-    """Rich cuts off what is below the last line of a terminal: the layer that the model answers with."""
+    """Rich cuts off what is below the last line of a terminal: the layer that the model answers
+    with."""
     deep = replace(
         CONSTRAINED,
         rates=[0.1] * 24,
@@ -189,7 +237,11 @@ def test_a_low_terminal_shows_the_first_and_the_last_layers_and_the_legend():
     )
     lines = rendered(Picture(deep, "accuracy 0.9", "2 s/update"), 80, height=24).splitlines()
     assert len(lines) == 23
-    assert [line.split()[0] for line in lines[4:-1]] == [*map(str, range(1, 10)), "⋮", *map(str, range(17, 25))]
+    assert [line.split()[0] for line in lines[4:-1]] == [
+        *map(str, range(1, 10)),
+        "⋮",
+        *map(str, range(17, 25)),
+    ]
     assert "negative weight" in lines[-1]
     lines = rendered(Picture(deep), 80, height=30).splitlines()
     assert [line.split()[0] for line in lines[4:-1]] == [*map(str, range(1, 25))]

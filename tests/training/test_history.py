@@ -88,7 +88,8 @@ def test_a_file_shorter_than_at_the_checkpoint_is_an_error(run, is_missing):
     size, file = saved(run, ROWS).size, run.path / "history.csv"
     file.unlink() if is_missing else os.truncate(file, size - 3)
     with pytest.raises(
-        UserError, match=rf"history.csv: damaged .*\d+ bytes, but it had {size} .*to train from the beg"
+        UserError,
+        match=rf"history.csv: damaged .*\d+ bytes, but it had {size} .*to train from the beg",
     ):
         History.resumed(run, size)
 
@@ -104,7 +105,10 @@ def test_changed_bytes_before_the_checkpoint_are_an_error_and_those_after_it_are
         changed = bytearray(saved_bytes)
         changed[position] ^= 1
         file.write_bytes(changed)
-        with pytest.raises(DamagedFileError, match=r"history.csv: damaged \(changed since the checkpoint was written"):
+        with pytest.raises(
+            DamagedFileError,
+            match=r"history.csv: damaged \(changed since the checkpoint was written",
+        ):
             History.resumed(run, record.bytes, record.sha256)
 
 

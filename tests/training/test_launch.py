@@ -34,7 +34,8 @@ def test_a_damaged_checkpoint_is_reported(tmp_path):
     run.checkpoints.mkdir(parents=True)
     (run.checkpoints / "checkpoint-3.json").write_text("junk")
     with pytest.raises(
-        UserError, match=r"checkpoint-3.json: damaged .*delete .*checkpoints to train from the beginning"
+        UserError,
+        match=r"checkpoint-3.json: damaged .*delete .*checkpoints to train from the beginning",
     ):
         train_quietly(recipe, tmp_path)
 
@@ -52,7 +53,9 @@ def files(run: Run) -> list[str]:
 
 def test_a_finished_run_has_no_checkpoint_and_each_of_its_weights_once(tmp_path, monkeypatch):
     ranks = itertools.count(0, -1)
-    monkeypatch.setattr("cudt.method.objectives.constrained.Constrained.rank", lambda *_: [float(next(ranks))])
+    monkeypatch.setattr(
+        "cudt.method.objectives.constrained.Constrained.rank", lambda *_: [float(next(ranks))]
+    )
     run = train_quietly(tiny_recipe(), tmp_path)
     assert files(run) == ["best.safetensors", "last.safetensors"]
     # The last of its epochs is the best.
@@ -70,7 +73,10 @@ def test_another_choice_of_what_is_kept_applies_to_a_finished_run(tmp_path):
         "..best.x",
     ):
         (run.checkpoints / name).write_text("")
-    for keep, kept in (("both", ["best.safetensors", "last.safetensors"]), ("best", ["best.safetensors"])):
+    for keep, kept in (
+        ("both", ["best.safetensors", "last.safetensors"]),
+        ("best", ["best.safetensors"]),
+    ):
         assert train_quietly(tiny_recipe(f"checkpoints.keep={keep}"), tmp_path).path == run.path
         assert files(run) == kept
     train_quietly(tiny_recipe("checkpoints.keep=none-when-finished"), tmp_path)

@@ -1,4 +1,5 @@
-"""`cudt train` as torchrun and accelerate launch start it, with an agent that watches over the processes."""
+"""`cudt train` as torchrun and accelerate launch start it, with an agent that watches over the
+processes."""
 
 from __future__ import annotations
 
@@ -30,7 +31,12 @@ main()
 """
 LAUNCHERS = {
     "torchrun": ("torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-    "accelerate": ("accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0"),
+    "accelerate": (
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes=2",
+        "--main_process_port=0",
+    ),
 }
 
 
@@ -38,7 +44,16 @@ def launch(launcher: str, folder: Path) -> subprocess.CompletedProcess[str]:
     script = folder / "cudt_or_killed.py"
     script.write_text(CUDT)
     settings = [part for setting in TINY for part in ("--set", setting)]
-    arguments = ("train", "--recipe", "reviews-ut", "--device", "cpu", *settings, "--out", str(folder))
+    arguments = (
+        "train",
+        "--recipe",
+        "reviews-ut",
+        "--device",
+        "cpu",
+        *settings,
+        "--out",
+        str(folder),
+    )
     return subprocess.run(
         [sys.executable, "-m", *LAUNCHERS[launcher], str(script), *arguments],
         capture_output=True,
@@ -48,7 +63,9 @@ def launch(launcher: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)]
+)
 def test_a_killed_process_stops_the_others_and_the_run_resumes_on_one(launcher, tmp_path):
     run = run_for(tiny_recipe(), tmp_path)
     killed = launch(launcher, tmp_path)

@@ -1,4 +1,5 @@
-"""Whole runs of encoders and vision transformers with adapters: training, resuming, evaluation, export."""
+"""Whole runs of encoders and vision transformers with adapters: training, resuming, evaluation,
+export."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from tests.shapes import batch_of
 
 LORA = "{rank: 2, alpha: 4.0, dropout: 0.1}"
 ENCODERS = ("bert", "roberta", "mpnet", "deberta-v2", "albert", "modernbert", "distilbert")
-#: Family, readout and whether it has adapters; the frames are smaller than the images of two of them.
+#: Family, readout and whether it has adapters; the frames are smaller than the images of two of
+#: them.
 PICTURES = {
     "vit": ("vit", "direct", True),
     "vit whole": ("vit", "direct", False),
@@ -64,21 +66,28 @@ def recipe_of(root: Path, name: str) -> Path:
     if name in ENCODERS:
         where = root / name
         where.mkdir(exist_ok=True)
-        path = texts.write_recipe(where, tiny_pretrained(where / "weights", name), readout="mean", lora=LORA)
+        path = texts.write_recipe(
+            where, tiny_pretrained(where / "weights", name), readout="mean", lora=LORA
+        )
         return path.rename(where / f"{name}.yaml")
     family, readout, has_adapters = PICTURES[name]
     stem = name.replace(" ", "-")
     sizes: dict[str, Any] = {"hidden_size": 32} if readout == "linear" else {}
     if family == "dinov2":
         # Twice the frames, and positions for a third size.
-        sizes |= {"processor": {"size": {"height": 32, "width": 32}, "resample": 3}, "image_size": 24}
+        sizes |= {
+            "processor": {"size": {"height": 32, "width": 32}, "resample": 3},
+            "image_size": 24,
+        }
     weights = tiny_vision(root / stem, family, **sizes)
     section = f"{{name: vit, pretrained: {weights}, readout: {readout}, lora: {LORA if has_adapters else 'null'}}}"
     return shapes.write_recipe(root, stem, section)
 
 
 def train(path: Path, root: Path, out: Path, *settings: str, objective: str = "constrained") -> Run:
-    return launch.train(recipe.load(str(path), settings, objective=objective), out, "cpu", root, quiet())
+    return launch.train(
+        recipe.load(str(path), settings, objective=objective), out, "cpu", root, quiet()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -145,4 +154,6 @@ def test_the_lines_of_the_card_give_the_same_answers(runs, root, read, name):
         batch = batch_of(torch.tensor(FRAME).expand(1, 1, -1, -1))
     answer = model.readout(model.layer_states(model.signal(batch)[0], batch)[-1], batch)
     expected = answer[0] if name in ENCODERS else answer[0, 0]
-    assert torch.allclose(torch.tensor(read[name]), expected, rtol=1e-4, atol=1e-3 if name in PICTURES else 1e-5)
+    assert torch.allclose(
+        torch.tensor(read[name]), expected, rtol=1e-4, atol=1e-3 if name in PICTURES else 1e-5
+    )

@@ -32,7 +32,12 @@ def slow_cpus_are_no_matter() -> None:
 
 
 def case(precision: str, *more: tuple[str, object]) -> Case:
-    return Case("bert", "text", "log slack", (("training.precision", precision), ("training.log_every", 1), *more))
+    return Case(
+        "bert",
+        "text",
+        "log slack",
+        (("training.precision", precision), ("training.log_every", 1), *more),
+    )
 
 
 def losses(run: Run) -> list[float]:
@@ -48,7 +53,9 @@ def test_a_run_in_bf16_is_close_to_fp32_and_its_weights_are_fp32(root, tmp_path,
     assert losses(bf16) == pytest.approx(losses(fp32), rel=8 * ROUNDING)
     assert losses(bf16) != losses(fp32)
     weights = load_file(bf16.weights_file("last"))
-    assert {weight.dtype for weight in weights.values() if weight.is_floating_point()} == {torch.float32}
+    assert {weight.dtype for weight in weights.values() if weight.is_floating_point()} == {
+        torch.float32
+    }
 
 
 def test_it_computes_in_bf16_and_validates_in_fp32(root, tmp_path, monkeypatch):

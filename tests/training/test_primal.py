@@ -33,8 +33,11 @@ def losses(folder: Path, updates: int, *overrides: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
-def test_the_fused_optimiser_has_the_losses_of_the_plain_one_over_200_updates(tmp_path, monkeypatch, optimizer):
-    # Small steps: UT has kinks (ReLU), behind which differences in the last bit grow, whatever they come from.
+def test_the_fused_optimiser_has_the_losses_of_the_plain_one_over_200_updates(
+    tmp_path, monkeypatch, optimizer
+):
+    # Small steps: UT has kinks (ReLU), behind which differences in the last bit grow, whatever they
+    # come from.
     steps = ("training.learning_rate=3e-4", "noise.gamma_train=0.0")
     settings = (f"training.optimizer={optimizer}", "training.weight_decay=0.01", *steps)
     fused = losses(tmp_path, 200, *settings)
@@ -57,7 +60,9 @@ def rates_of_transformers(schedule: str, warmup: int, updates: int) -> list[floa
     from transformers import get_scheduler
 
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-    scheduler = get_scheduler(schedule, optimizer, num_warmup_steps=warmup, num_training_steps=updates)
+    scheduler = get_scheduler(
+        schedule, optimizer, num_warmup_steps=warmup, num_training_steps=updates
+    )
     rates = []
     for _ in range(updates):
         rates += scheduler.get_last_lr()
@@ -88,19 +93,32 @@ def test_rates_computed_by_hand():
 
 def test_the_readout_steps_with_its_own_learning_rate(tmp_path):
     trainer = trainer_for(
-        tmp_path, "training.learning_rate=1e-3", "training.readout_learning_rate=1e-2", "training.clip_norm=null"
+        tmp_path,
+        "training.learning_rate=1e-3",
+        "training.readout_learning_rate=1e-2",
+        "training.clip_norm=null",
     )
     before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
     trainer._update(next(trainer._remaining_updates()))
-    moved = {name: (weight - before[name]).abs().max() for name, weight in trainer.model.named_parameters()}
+    moved = {
+        name: (weight - before[name]).abs().max()
+        for name, weight in trainer.model.named_parameters()
+    }
     # The first step of Adam is as long as its learning rate.
     for name, step in moved.items():
-        assert step.item() == pytest.approx(1e-2 if name.startswith("head.") else 1e-3, rel=1e-2), name
-    assert [head_of(trainer).weight, head_of(trainer).bias] == trainer.primal.optimizer.param_groups[1]["params"]
+        assert step.item() == pytest.approx(1e-2 if name.startswith("head.") else 1e-3, rel=1e-2), (
+            name
+        )
+    assert [
+        head_of(trainer).weight,
+        head_of(trainer).bias,
+    ] == trainer.primal.optimizer.param_groups[1]["params"]
 
 
 def test_a_readout_without_weights_of_its_own_has_no_learning_rate():
     recipe = recipes.load("shapes-dust", ["training.readout_learning_rate=1e-2"])
     model = assemble(recipe, None, CPU).layerwise.model
-    with pytest.raises(UserError, match="readout_learning_rate: the readout of this model has no weights"):
+    with pytest.raises(
+        UserError, match="readout_learning_rate: the readout of this model has no weights"
+    ):
         Primal(model, [], recipe.settings.training, 1)

@@ -16,7 +16,14 @@ from tests.checkpoints import newest
 from tests.conftest import TINY
 from tests.processes import Ended, commands
 
-TRAIN = ("train", "--recipe", "reviews-ut", "--device", "cpu", *(part for one in TINY for part in ("--set", one)))
+TRAIN = (
+    "train",
+    "--recipe",
+    "reviews-ut",
+    "--device",
+    "cpu",
+    *(part for one in TINY for part in ("--set", one)),
+)
 
 
 def at_update(monkeypatch: pytest.MonkeyPatch, process: int, step: int, action) -> None:
@@ -51,13 +58,18 @@ def test_a_stop_asked_of_one_process_stops_all_after_the_same_update(tmp_path, m
 def test_the_main_process_speaks_alone_and_a_finished_run_is_kept(tmp_path):
     first, *others = commands(2, *TRAIN, "--out", tmp_path)
     assert (first.code, first.errors) == (0, "")
-    assert [first.output.count(text) for text in ("training reviews-ut", "epoch 2/2", "next: cudt eval-ood")] == [1] * 3
+    assert [
+        first.output.count(text)
+        for text in ("training reviews-ut", "epoch 2/2", "next: cudt eval-ood")
+    ] == [1] * 3
     assert others == [Ended(0, "", "")]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     first, *others = commands(2, *TRAIN, "--out", tmp_path)
     assert first.output.count("already finished") == 1
     assert others == [Ended(0, "", "")]
-    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert before == {
+        path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()
+    }
 
 
 def test_an_error_of_one_process_is_printed_by_it_and_ends_the_others(tmp_path, monkeypatch):

@@ -51,7 +51,8 @@ class Recorder:
 
 @pytest.fixture(autouse=True)
 def no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each process draws dropout for its own examples, so that only training without it has one process's numbers."""
+    """Each process draws dropout for its own examples, so that only training without it has one
+    process's numbers."""
     attention = torch.nn.functional.scaled_dot_product_attention
 
     def without(*inputs: Any, dropout_p: float = 0.0, **options: Any) -> torch.Tensor:
@@ -61,7 +62,9 @@ def no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", without)
 
 
-def train(recipe: NamedRecipe, out: Path, root: Path | None = None) -> list[tuple[list[float] | None, list[float]]]:
+def train(
+    recipe: NamedRecipe, out: Path, root: Path | None = None
+) -> list[tuple[list[float] | None, list[float]]]:
     recorder = Recorder()
     launch.train(recipe, out, "cpu", root, recorder)
     return recorder.seen
@@ -75,7 +78,9 @@ def train_until(recipe: NamedRecipe, out: Path, stop_at: int) -> None:
 def assert_same_training(one: Run, other: Run) -> None:
     """The same rows of history.csv and layers.csv, and the same weights, to 1e-5."""
     for name in ("history", "layers"):
-        pd.testing.assert_frame_equal(one.read_table(name), other.read_table(name), rtol=1e-5, atol=1e-5)
+        pd.testing.assert_frame_equal(
+            one.read_table(name), other.read_table(name), rtol=1e-5, atol=1e-5
+        )
     for which in ("best", "last"):
         weights, others = (load_file(run.weights_file(which)) for run in (one, other))
         assert weights.keys() == others.keys()
@@ -86,7 +91,9 @@ def assert_same_training(one: Run, other: Run) -> None:
     assert infos[0].sigma_x.training == infos[1].sigma_x.training
 
 
-def assert_as_one(recipe: NamedRecipe, out: Path, counts: tuple[int, ...], root: Path | None = None) -> None:
+def assert_as_one(
+    recipe: NamedRecipe, out: Path, counts: tuple[int, ...], root: Path | None = None
+) -> None:
     """Several processes have the same λ bit by bit after each update, and one process's losses."""
     together(1, lambda: train(recipe, out / "1", root))
     for count in counts:
@@ -102,7 +109,12 @@ def assert_as_one(recipe: NamedRecipe, out: Path, counts: tuple[int, ...], root:
 SETTINGS = {
     "linear": ("descent.alpha=0.5",),
     "uneven": ("training.batch_size=31", "training.accumulation=2", "noise.gamma_train=0.5"),
-    "log slack": ("descent.form=log", "descent.resilience=slack", "descent.beta=1.0", "training.accumulation=3"),
+    "log slack": (
+        "descent.form=log",
+        "descent.resilience=slack",
+        "descent.beta=1.0",
+        "training.accumulation=3",
+    ),
     "warm-up": (
         "descent.warmup_epochs=1",
         "descent.resilience=decay",
@@ -117,7 +129,10 @@ SETTINGS = {
 
 def some_slow(fast: set[Any], values: Iterable[Any]) -> list[Any]:
     """The values as parameters of a test; those that are not `fast` are left to the slow tests."""
-    return [pytest.param(one, id=str(one), marks=() if one in fast else pytest.mark.slow) for one in values]
+    return [
+        pytest.param(one, id=str(one), marks=() if one in fast else pytest.mark.slow)
+        for one in values
+    ]
 
 
 @pytest.mark.parametrize("name", some_slow({"uneven", "log slack"}, SETTINGS))
@@ -146,7 +161,9 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("case", some_slow({one for one in MODELS if one.model in ("bert", "llama lora")}, MODELS))
+@pytest.mark.parametrize(
+    "case", some_slow({one for one in MODELS if one.model in ("bert", "llama lora")}, MODELS)
+)
 def test_so_does_every_model(case, root, tmp_path):
     assert_as_one(case.recipe(root), tmp_path, (2,), root)
 
@@ -157,7 +174,12 @@ def test_so_does_every_model(case, root, tmp_path):
 @pytest.mark.parametrize("counts", some_slow({(1, 3)}, [(2, 1), (1, 3), (3, 2)]))
 def test_a_run_resumes_on_another_number_of_processes(counts, tmp_path):
     before, after = counts
-    recipe = tiny_recipe("descent.alpha=0.5", "training.batch_size=31", "descent.resilience=slack", "descent.beta=1.0")
+    recipe = tiny_recipe(
+        "descent.alpha=0.5",
+        "training.batch_size=31",
+        "descent.resilience=slack",
+        "descent.beta=1.0",
+    )
     together(1, lambda: train(recipe, tmp_path / "whole"))
     together(before, lambda: train_until(recipe, tmp_path / "stopped", 4))
     stopped = run_for(recipe, tmp_path / "stopped")
@@ -167,7 +189,9 @@ def test_a_run_resumes_on_another_number_of_processes(counts, tmp_path):
     assert_same_training(run_for(recipe, tmp_path / "whole"), stopped)
 
 
-def test_every_process_draws_its_own_dropout_and_goes_on_with_it_after_a_resume(tmp_path, monkeypatch):
+def test_every_process_draws_its_own_dropout_and_goes_on_with_it_after_a_resume(
+    tmp_path, monkeypatch
+):
     def draws(stop_at: int) -> list[float]:
         drawn: list[float] = []
 

@@ -34,11 +34,14 @@ def validations(run: Run) -> list[tuple[int, int]]:
     """The updates and epochs of the validations in history.csv, in its order."""
     rows = run.read_table("history")
     rows = rows[(rows["split"] == "validation") & (rows["name"] == "loss") & (rows["layer"] == 1)]
-    return [(int(step), int(epoch)) for step, epoch in zip(rows["step"], rows["epoch"], strict=True)]
+    return [
+        (int(step), int(epoch)) for step, epoch in zip(rows["step"], rows["epoch"], strict=True)
+    ]
 
 
 def ranked(patch: pytest.MonkeyPatch, *ranks: float) -> None:
-    """Let validations have these ranks, by the order of their updates; a repeated one has the same again."""
+    """Let validations have these ranks, by the order of their updates; a repeated one has the same
+    again."""
     seen: dict[int, float] = {}
     validate = Trainer._validate_and_select
 
@@ -64,7 +67,11 @@ def test_a_rank_counts_warm_up_and_nan_last():
 
 def test_validation_is_due_within_an_epoch_and_once_for_each_update():
     rules = Selection(Training(validate_every=3), updates_per_epoch=9)
-    due = [step for step in range(10) if rules.is_due(TrainingState(step=step + 90, step_in_epoch=step))]
+    due = [
+        step
+        for step in range(10)
+        if rules.is_due(TrainingState(step=step + 90, step_in_epoch=step))
+    ]
     # The ninth ends the epoch, which has a validation of its own.
     assert due == [3, 6]
     assert not rules.is_due(TrainingState(step=93, step_in_epoch=3, validated_step=93))
@@ -73,7 +80,14 @@ def test_validation_is_due_within_an_epoch_and_once_for_each_update():
 
 def test_patience_counts_validations_in_a_row_after_warm_up():
     rules, state = Selection(Training(early_stopping=2), 10), TrainingState()
-    expected = [(5.0, True, 0), (6.0, True, 0), (9.0, False, 0), (9.0, False, 1), (8.0, False, 0), (8.5, False, 1)]
+    expected = [
+        (5.0, True, 0),
+        (6.0, True, 0),
+        (9.0, False, 0),
+        (9.0, False, 1),
+        (8.0, False, 0),
+        (8.5, False, 1),
+    ]
     for step, (rank, warming_up, since_best) in enumerate(expected, 1):
         state.step = step
         rules.note(state, rank_of([rank], warming_up=warming_up), warming_up=warming_up)
@@ -100,7 +114,8 @@ def test_training_that_runs_out_of_patience_at_its_last_update_did_not_stop_earl
 
 
 def with_draws(patch: pytest.MonkeyPatch) -> None:
-    """Let forward passes draw from torch's generator: in updates, as dropout does, and in validation."""
+    """Let forward passes draw from torch's generator: in updates, as dropout does, and in
+    validation."""
     sums, validate = Trainer._loss_sums, Trainer._validate
     patch.setattr(Trainer, "_loss_sums", lambda *given: sums(*given) * (0.5 + torch.rand(())))
 
@@ -113,14 +128,23 @@ def with_draws(patch: pytest.MonkeyPatch) -> None:
 
 def test_validating_does_not_change_training(tmp_path, monkeypatch):
     with_draws(monkeypatch)
-    plain = ("training.epochs=2", "descent.alpha=0.3", "descent.resilience=slack", "descent.beta=1.0")
+    plain = (
+        "training.epochs=2",
+        "descent.alpha=0.3",
+        "descent.resilience=slack",
+        "descent.beta=1.0",
+    )
     every = train_quietly(tiny_recipe(*plain, "training.validate_every=1"), tmp_path)
     never = train_quietly(tiny_recipe(*plain), tmp_path)
     assert validations(every) == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
     assert validations(never) == [(3, 1), (6, 2)]
     assert every.weights_file("last").read_bytes() == never.weights_file("last").read_bytes()
     kept = [
-        [row for row in (run.path / "history.csv").read_text().splitlines() if ",validation," not in row]
+        [
+            row
+            for row in (run.path / "history.csv").read_text().splitlines()
+            if ",validation," not in row
+        ]
         for run in (every, never)
     ]
     assert kept[0] == kept[1]
@@ -148,7 +172,9 @@ def test_stopping_anywhere_and_resuming_equals_one_go_bit_for_bit(tmp_path, how)
     assert in_new_process(tmp_path / "whole", -1, signal.SIGINT, WITHIN) == 0
     # 2, 5 and 8 have a validation within the epoch: a signal comes before it.
     for stop_at in (2, 4, 5, 6, 8):
-        assert in_new_process(tmp_path / "stopped", stop_at, how, WITHIN) == (1 if how == signal.SIGINT else -how)
+        assert in_new_process(tmp_path / "stopped", stop_at, how, WITHIN) == (
+            1 if how == signal.SIGINT else -how
+        )
     assert in_new_process(tmp_path / "stopped", -1, signal.SIGINT, WITHIN) == 0
     assert what_is_left(tmp_path / "stopped") == what_is_left(tmp_path / "whole")
 
@@ -205,14 +231,20 @@ def test_training_stops_after_validations_that_are_no_better(tmp_path, monkeypat
     info = run.finished_info()
     assert validations(run) == [(3, 1), (6, 2), (9, 3), (12, 4)]
     assert info.stopped_early is not None
-    assert (info.stopped_early.epoch, info.stopped_early.step, info.stopped_early.validations) == (4, 12, 2)
+    assert (info.stopped_early.epoch, info.stopped_early.step, info.stopped_early.validations) == (
+        4,
+        12,
+        2,
+    )
     assert (info.best.epoch, info.best.step) == (2, 6)
     history = run.read_table("history")
     assert history[history["name"] == "validations_since_best"]["value"].tolist() == [0, 0, 1, 2]
     # It is finished, and stays as it is.
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
     train_quietly(tiny_recipe(*STOPPING), tmp_path)
-    assert before == {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()}
+    assert before == {
+        path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("select", ["best", "last"])

@@ -1,4 +1,5 @@
-"""Processes that share the weights of a model train as one process does, hold a part each, and resume as others."""
+"""Processes that share the weights of a model train as one process does, hold a part each, and
+resume as others."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def in_groups(folder: Path, part: str) -> Path:
 
 def succeed(*command: str) -> None:
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, cwd=ROOT)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environ, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -65,7 +68,10 @@ def assert_same(found: Path, expected: Path, tolerance: float = 1e-5) -> None:
     histories = [run.read_table("history") for run in (one, other)]
     keys = ["step", "epoch", "split", "layer", "name"]
     pd.testing.assert_frame_equal(histories[0][keys], histories[1][keys])
-    losses = [table[table["name"].isin(["loss", "multiplier", "slack", "gradient_norm"])] for table in histories]
+    losses = [
+        table[table["name"].isin(["loss", "multiplier", "slack", "gradient_norm"])]
+        for table in histories
+    ]
     assert losses[0]["value"].tolist() == pytest.approx(losses[1]["value"].tolist(), abs=tolerance)
     for which in ("best", "last"):
         weights = [load_file(run.weights_file(which)) for run in (one, other)]
@@ -88,7 +94,9 @@ def test_two_processes_that_share_the_weights_train_as_one(core, case):
 
 @pytest.mark.parametrize("case", ["whole", "lora"])
 def test_both_processes_have_the_same_multipliers_after_every_update(core, case):
-    first, second = (json.loads((core / f"multipliers-{case}-{rank}.json").read_text()) for rank in (0, 1))
+    first, second = (
+        json.loads((core / f"multipliers-{case}-{rank}.json").read_text()) for rank in (0, 1)
+    )
     assert first == second
     assert len(first) > 1
     assert max(first[-1]) > 0
@@ -105,7 +113,10 @@ def test_each_process_holds_half_of_weights_gradients_and_optimizer(core, case):
 
 
 def test_the_model_of_a_run_is_freed_before_the_next_one_is_loaded(core):
-    assert [json.loads((core / f"alive-{rank}.json").read_text()) for rank in (0, 1)] == [[0, 0], [0, 0]]
+    assert [json.loads((core / f"alive-{rank}.json").read_text()) for rank in (0, 1)] == [
+        [0, 0],
+        [0, 0],
+    ]
 
 
 def test_frozen_weights_have_the_digest_of_one_process(core):
@@ -115,21 +126,34 @@ def test_frozen_weights_have_the_digest_of_one_process(core):
 
 def test_the_model_of_a_sharded_run_is_exported_whole(core):
     exported = [
-        load_file(the_run(core / name / "whole").path / "model" / "model.safetensors") for name in ("alone", "shared")
+        load_file(the_run(core / name / "whole").path / "model" / "model.safetensors")
+        for name in ("alone", "shared")
     ]
-    assert all(torch.allclose(exported[0][name], exported[1][name], atol=1e-5) for name in exported[0])
+    assert all(
+        torch.allclose(exported[0][name], exported[1][name], atol=1e-5) for name in exported[0]
+    )
 
 
 def test_a_checkpoint_of_two_processes_is_shards_and_resumes_on_one(core):
     stopped = the_run(core / "from-2")
     content = newest(stopped)
-    assert (stopped.info().status, content.progress.step, content.weights) == ("interrupted", 4, "step-4")
+    assert (stopped.info().status, content.progress.step, content.weights) == (
+        "interrupted",
+        4,
+        "step-4",
+    )
     shards = [f"step-4/{index}-of-2.safetensors" for index in (0, 1)]
     assert sorted(content.files) == [content.state_file, *shards]
     # Without the moments, which are in the shards.
-    moments = [name for name in load_file(stopped.checkpoints / content.state_file) if "exp_avg" in name]
+    moments = [
+        name for name in load_file(stopped.checkpoints / content.state_file) if "exp_avg" in name
+    ]
     assert all("descent" in name for name in moments)
-    assert not [path for path in stopped.checkpoints.rglob("*") if path.suffix not in (".json", ".safetensors", "")]
+    assert not [
+        path
+        for path in stopped.checkpoints.rglob("*")
+        if path.suffix not in (".json", ".safetensors", "")
+    ]
     assert_same(core / "from-2-to-1-whole", core / "alone" / "whole")
     assert stopped.info().sharded
     assert not the_run(core / "from-2-to-1-whole").info().sharded
@@ -138,10 +162,16 @@ def test_a_checkpoint_of_two_processes_is_shards_and_resumes_on_one(core):
 # ---------------------------------------------------------------- configuration
 
 
-@pytest.mark.parametrize(("file", "machines", "processes"), [(ONE_MACHINE, 1, 8), (TWO_MACHINES, 2, 16)])
+@pytest.mark.parametrize(
+    ("file", "machines", "processes"), [(ONE_MACHINE, 1, 8), (TWO_MACHINES, 2, 16)]
+)
 def test_the_configuration_files_are_accelerates_and_ask_for_fsdp2(file, machines, processes):
     config = load_config_from_file(str(file))
-    assert (config.num_machines, config.num_processes, config.distributed_type.value) == (machines, processes, "FSDP")
+    assert (config.num_machines, config.num_processes, config.distributed_type.value) == (
+        machines,
+        processes,
+        "FSDP",
+    )
     variables = environment(file, processes)
     assert (variables["ACCELERATE_USE_FSDP"], variables["FSDP_VERSION"]) == ("true", "2")
     assert variables["FSDP_RESHARD_AFTER_FORWARD"] == "true"
@@ -150,7 +180,9 @@ def test_the_configuration_files_are_accelerates_and_ask_for_fsdp2(file, machine
 def test_an_experiment_is_refused_before_it_trains(monkeypatch):
     for name, value in {**environment(), "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match="cudt experiment: with FSDP, every process would put the whole model"):
+    with pytest.raises(
+        UserError, match="cudt experiment: with FSDP, every process would put the whole model"
+    ):
         experiment("reviews-ut")
 
 
@@ -177,7 +209,9 @@ def test_settings_that_cudt_does_not_support_are_errors(monkeypatch, name, value
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "tolerance"), [("log", 1e-5), ("encoder", 1e-5), ("compiled", 1e-5), ("bf16", 5e-3)])
+@pytest.mark.parametrize(
+    ("case", "tolerance"), [("log", 1e-5), ("encoder", 1e-5), ("compiled", 1e-5), ("bf16", 5e-3)]
+)
 def test_other_models_and_settings_train_as_in_one_process(more, case, tolerance):
     assert_same(more / "shared" / case, more / "alone" / case, tolerance)
 
@@ -185,7 +219,10 @@ def test_other_models_and_settings_train_as_in_one_process(more, case, tolerance
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "count", "sharded"), RESUMED)
 def test_a_run_resumes_in_any_number_of_processes_sharded_or_not(more, before, count, sharded):
-    assert_same(more / f"from-{before}-to-{count}-{'sharded' if sharded else 'whole'}", more / "alone" / "whole")
+    assert_same(
+        more / f"from-{before}-to-{count}-{'sharded' if sharded else 'whole'}",
+        more / "alone" / "whole",
+    )
 
 
 @pytest.mark.slow
@@ -194,7 +231,9 @@ def test_so_does_every_model(more, case):
     alone, shared = (the_run(more / name / str(case)) for name in ("alone", "shared"))
     assert shared.info().sharded
     for name in ("history", "layers"):
-        pd.testing.assert_frame_equal(shared.read_table(name), alone.read_table(name), rtol=1e-5, atol=1e-5)
+        pd.testing.assert_frame_equal(
+            shared.read_table(name), alone.read_table(name), rtol=1e-5, atol=1e-5
+        )
 
 
 @pytest.mark.slow
@@ -202,7 +241,12 @@ def test_shards_that_no_checkpoint_names_are_left_aside(more):
     died = the_run(more / "from-0")
     assert newest(died).weights == "step-2"
     # The first epoch ended after two updates, so its weights are also those of best.safetensors.
-    assert [name for name in names(died) if "step" in name] == ["step-1", "step-2", "step-2.safetensors", "step-3"]
+    assert [name for name in names(died) if "step" in name] == [
+        "step-1",
+        "step-2",
+        "step-2.safetensors",
+        "step-3",
+    ]
 
 
 @pytest.mark.slow
@@ -210,7 +254,15 @@ def test_accelerate_launch_reads_the_configuration_file(tmp_path):
     write_recipes(tmp_path)
     succeed(
         *(sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(ONE_MACHINE)),
-        *("--num_processes", "2", "-m", "cudt", "train", "--recipe", str(tmp_path / "tied" / "tiny-alpaca.yaml")),
+        *(
+            "--num_processes",
+            "2",
+            "-m",
+            "cudt",
+            "train",
+            "--recipe",
+            str(tmp_path / "tied" / "tiny-alpaca.yaml"),
+        ),
         *("--device", "cpu", "--data-root", str(tmp_path / "tied"), "--set", "training.epochs=1"),
         *("--out", str(tmp_path / "out")),
     )

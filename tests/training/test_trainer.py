@@ -28,7 +28,9 @@ EPOCHS: dict[Literal["best", "last"], int] = {"best": 1, "last": 3}
 def trainer_for(out: Path, *overrides: str, objective: str = "constrained") -> Trainer:
     recipe = tiny_recipe(*overrides, objective=objective)
     display = PlainDisplay(Console(quiet=True))
-    trainer = Trainer(run_for(recipe, out), assemble(recipe, None, CPU), accelerator_for("cpu", "fp32"), display)
+    trainer = Trainer(
+        run_for(recipe, out), assemble(recipe, None, CPU), accelerator_for("cpu", "fp32"), display
+    )
     trainer.state.sigma_x = 1.0
     return trainer
 
@@ -51,7 +53,12 @@ def some_updates(trainer: Trainer, count: int = 4) -> dict[str, torch.Tensor]:
     for micro_batches, _ in zip(trainer._remaining_updates(), range(count), strict=False):
         f, _ = trainer._update(micro_batches)
     state = {name: value.detach().clone() for name, value in trainer.layerwise.state_dict().items()}
-    return {**state, "multipliers": trainer.descent.multiplier_values.clone(), "slack": trainer.descent.slack, "f": f}
+    return {
+        **state,
+        "multipliers": trainer.descent.multiplier_values.clone(),
+        "slack": trainer.descent.slack,
+        "f": f,
+    }
 
 
 # ---------------------------------------------------------------- one update
@@ -90,14 +97,20 @@ def test_micro_batches_take_the_step_of_one_batch(tmp_path, overrides, objective
 
 
 def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
-    trainer = trainer_for(tmp_path, "training.clip_norm=null", "noise.gamma_train=0.0", "descent.form=log")
+    trainer = trainer_for(
+        tmp_path, "training.clip_norm=null", "noise.gamma_train=0.0", "descent.form=log"
+    )
     trainer.descent._multiplier.weight.data += torch.tensor([0.5, 1.0, 1.5])
     step_plainly(trainer, 1.0)
     before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
     (batch,) = next(trainer._remaining_updates())
     losses = trainer.layerwise(batch)
     trainer.descent.lagrangian(losses.mean(1)).backward()
-    expected = {name: value.grad.clone() for name, value in trainer.model.named_parameters() if value.grad is not None}
+    expected = {
+        name: value.grad.clone()
+        for name, value in trainer.model.named_parameters()
+        if value.grad is not None
+    }
     trainer.model.zero_grad()
     trainer._update([batch])
     for name, value in trainer.model.named_parameters():
@@ -112,7 +125,9 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
 
         def watched(batch, noise, layers, thinned, constant, announced):
             reads.append(constant)
-            return forward(batch, noise, layers, thinned, constant if len(reads) > 1 else (), announced)
+            return forward(
+                batch, noise, layers, thinned, constant if len(reads) > 1 else (), announced
+            )
 
         trainer.wrapped.forward = watched
         trainer._update(next(trainer._remaining_updates()))
@@ -136,7 +151,9 @@ def test_warm_up_leaves_the_multipliers_at_zero(tmp_path):
 
 @pytest.mark.parametrize(("restart", "expected"), [("true", 0.0), ("false", 0.3)])
 def test_slacks_restart_after_an_epoch_if_the_recipe_says_so(tmp_path, restart, expected):
-    trainer = trainer_for(tmp_path, "descent.resilience=slack", "descent.beta=1.0", f"descent.slack_restart={restart}")
+    trainer = trainer_for(
+        tmp_path, "descent.resilience=slack", "descent.beta=1.0", f"descent.slack_restart={restart}"
+    )
     next(trainer.descent.slack_parameters()).data.fill_(0.3)
     trainer._end_epoch()
     assert trainer.descent.slack.tolist() == pytest.approx([expected] * 3)
@@ -169,7 +186,9 @@ def test_a_run_that_blows_up_is_marked_failed_with_its_reason(tmp_path):
 
 
 def test_too_small_a_batch_for_its_micro_batches_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"into 40 micro-batches on 1 processes; lower training\.accumulation"):
+    with pytest.raises(
+        UserError, match=r"into 40 micro-batches on 1 processes; lower training\.accumulation"
+    ):
         trainer_for(tmp_path, "training.accumulation=40")
 
 
@@ -179,7 +198,12 @@ def test_the_order_of_examples_depends_on_seed_and_epoch(tmp_path):
         trainer.settings = tiny_recipe(seed=seed).settings
         trainer.state.epoch = epoch
         numbers = {example.id: number for number, example in enumerate(trainer.train_examples)}
-        return [numbers[name] for update in trainer._remaining_updates() for batch in update for name in batch["ids"]]
+        return [
+            numbers[name]
+            for update in trainer._remaining_updates()
+            for batch in update
+            for name in batch["ids"]
+        ]
 
     assert order(0, 0) == order(0, 0)
     assert order(0, 0) != order(0, 1)
@@ -207,16 +231,22 @@ def test_history_is_long_and_whole(trained_run):
 
 def test_recorded_violations_are_those_of_the_recorded_losses(trained_run):
     history = trained_run.read_table("history")
-    first = history[(history["step"] == 1) & (history["split"] == "train")].set_index(["name", "layer"])["value"]
+    first = history[(history["step"] == 1) & (history["split"] == "train")].set_index(
+        ["name", "layer"]
+    )["value"]
     info = trained_run.finished_info()
     for layer, rate in enumerate(info.rates, 1):
         before = info.reference if layer == 1 else first["loss", layer - 1]
-        assert first["violation", layer] == pytest.approx(first["loss", layer] - (1 - rate) * before, abs=1e-6)
+        assert first["violation", layer] == pytest.approx(
+            first["loss", layer] - (1 - rate) * before, abs=1e-6
+        )
 
 
 @pytest.mark.parametrize("form", ["linear", "log", "ladder"])
 def test_weights_prices_and_the_norm_are_those_of_the_recorded_multipliers(tmp_path, form):
-    recipe = tiny_recipe("descent.alpha=0.5", f"descent.form={form}", "descent.dual.learning_rate=0.1")
+    recipe = tiny_recipe(
+        "descent.alpha=0.5", f"descent.form={form}", "descent.dual.learning_rate=0.1"
+    )
     history = train_quietly(recipe, tmp_path).read_table("history")
     for _, rows in history[history["split"] == "train"].groupby("step"):
         at = rows.set_index(["name", "layer"])["value"]
@@ -252,7 +282,12 @@ def test_the_best_epoch_has_the_lowest_rank(tmp_path, monkeypatch):
 @pytest.mark.parametrize("objective", ["erm", "supervised", "constrained"])
 def test_the_best_epoch_of_a_run_is_that_of_its_own_objective(tmp_path, objective):
     resilience = ("descent.form=log", "descent.resilience=decay", "descent.beta=2.0")
-    settings = ("training.epochs=4", "training.learning_rate=0.03", "descent.alpha=0.3", *resilience)
+    settings = (
+        "training.epochs=4",
+        "training.learning_rate=0.03",
+        "descent.alpha=0.3",
+        *resilience,
+    )
     run = train_quietly(tiny_recipe(*settings, objective=objective), tmp_path)
     history, info = run.read_table("history"), run.finished_info()
     rows = history[(history["split"] == "validation") & (history["name"] == "loss")]
@@ -269,30 +304,54 @@ def test_the_best_epoch_of_a_run_is_that_of_its_own_objective(tmp_path, objectiv
 
 def test_a_warm_up_epoch_is_best_only_while_there_is_no_other(tmp_path):
     recipe = tiny_recipe(
-        "descent.alpha=0.9", "descent.warmup_epochs=2", "training.epochs=3", "training.learning_rate=0.01"
+        "descent.alpha=0.9",
+        "descent.warmup_epochs=2",
+        "training.epochs=3",
+        "training.learning_rate=0.01",
     )
     info = train_quietly(recipe, tmp_path).finished_info()
     assert info.best.epoch == 3
     assert not info.feasible
 
 
-def test_a_run_keeps_both_weights_and_both_multipliers_and_is_judged_by_the_selected(tmp_path, monkeypatch):
-    monkeypatch.setattr("cudt.method.objectives.constrained.Constrained.rank", lambda self, measured: [0.0])
-    settings = ("descent.alpha=0.5", "descent.resilience=slack", "descent.beta=1.0", "training.epochs=3")
-    runs = {which: train_quietly(tiny_recipe(*settings, f"training.select={which}"), tmp_path) for which in EPOCHS}
+def test_a_run_keeps_both_weights_and_both_multipliers_and_is_judged_by_the_selected(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        "cudt.method.objectives.constrained.Constrained.rank", lambda self, measured: [0.0]
+    )
+    settings = (
+        "descent.alpha=0.5",
+        "descent.resilience=slack",
+        "descent.beta=1.0",
+        "training.epochs=3",
+    )
+    runs = {
+        which: train_quietly(tiny_recipe(*settings, f"training.select={which}"), tmp_path)
+        for which in EPOCHS
+    }
     for run in runs.values():
         weights = {which: load_file(run.weights_file(which)) for which in EPOCHS}
-        assert any(not torch.equal(weights["best"][name], weights["last"][name]) for name in weights["best"])
-        multipliers = run.read_table("history").query("name == 'multiplier'").groupby("epoch").tail(3)
+        assert any(
+            not torch.equal(weights["best"][name], weights["last"][name])
+            for name in weights["best"]
+        )
+        multipliers = (
+            run.read_table("history").query("name == 'multiplier'").groupby("epoch").tail(3)
+        )
         by_epoch = {epoch: rows["value"].tolist() for epoch, rows in multipliers.groupby("epoch")}
         assert run.finished_info().multipliers == MultiplierInfo(best=by_epoch[1], last=by_epoch[3])
     for which, epoch in EPOCHS.items():
         run, info = runs[which], runs[which].finished_info()
-        losses = run.read_table("history").query(f"split == 'validation' and name == 'loss' and epoch == {epoch}")
+        losses = run.read_table("history").query(
+            f"split == 'validation' and name == 'loss' and epoch == {epoch}"
+        )
         assert info.best.epoch == epoch
         assert [row.loss for row in info.verdicts] == pytest.approx(losses["value"].tolist())
         assert run.read_table("layers")["loss"].tolist() == [row.loss for row in info.verdicts]
     # The slacks of the epoch that is judged, as they were before they restarted.
-    slacks = {which: [row.slack for row in run.finished_info().verdicts] for which, run in runs.items()}
+    slacks = {
+        which: [row.slack for row in run.finished_info().verdicts] for which, run in runs.items()
+    }
     assert min(max(slack) for slack in slacks.values()) > 0
     assert slacks["best"] != slacks["last"]

@@ -49,7 +49,9 @@ def recipes(tmp_path_factory) -> dict[str, Path]:
 
 def train(path: Path, out: Path, *overrides: str, objective: str = "constrained") -> Run:
     torch.set_num_threads(1)
-    return launch.train(recipe.load(str(path), overrides, objective=objective), out, "cpu", None, quiet())
+    return launch.train(
+        recipe.load(str(path), overrides, objective=objective), out, "cpu", None, quiet()
+    )
 
 
 def evaluate(run: Run, grid: Grid | None = None, n_samples: int = 0) -> pd.DataFrame:
@@ -63,7 +65,11 @@ def evaluate(run: Run, grid: Grid | None = None, n_samples: int = 0) -> pd.DataF
 def finished(recipes, tmp_path_factory) -> Finished:
     """A run of every model and objective, evaluated, with pictures of a test example."""
     out = tmp_path_factory.mktemp("outputs")
-    made = {(name, word): train(recipes[name], out, objective=word) for name in MODELS for word in OBJECTIVES}
+    made = {
+        (name, word): train(recipes[name], out, objective=word)
+        for name in MODELS
+        for word in OBJECTIVES
+    }
     for run in made.values():
         evaluate(run, n_samples=1)
     return made
@@ -73,7 +79,13 @@ def finished(recipes, tmp_path_factory) -> Finished:
 def run(finished, tmp_path) -> Run:
     """A copy of a finished run that was not evaluated."""
     shutil.copytree(finished["dust", "constrained"].path, tmp_path / "run")
-    for name in ("ood.csv", "examples.parquet", "layer_metrics.csv", "ratios.csv", "ratio_bins.csv"):
+    for name in (
+        "ood.csv",
+        "examples.parquet",
+        "layer_metrics.csv",
+        "ratios.csv",
+        "ratio_bins.csv",
+    ):
         (tmp_path / "run" / name).unlink()
     shutil.rmtree(tmp_path / "run" / "samples")
     return open_run(tmp_path / "run")
@@ -89,15 +101,26 @@ def test_every_model_of_video_trains(finished, model, objective):
     info, history = run.finished_info(), run.read_table("history")
     assert info.layers == len(info.verdicts) == 2
     assert info.metric == MetricInfo(name="RMSE", higher_is_better=False, of_mean="root")
-    last = history[(history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 2)]
+    last = history[
+        (history["split"] == "validation") & (history["name"] == "loss") & (history["layer"] == 2)
+    ]
     first_epoch, second_epoch = last["value"]
     assert second_epoch < first_epoch
 
 
 @pytest.mark.parametrize("restart", [True, False])
 def test_slacks_grow_after_the_warm_up_and_restart_with_each_epoch(recipes, tmp_path, restart):
-    resilient = ("descent.resilience=slack", "descent.beta=1.0", f"descent.slack_restart={str(restart).lower()}")
-    harsh = ("descent.alpha=0.9", "descent.warmup_epochs=1", "training.epochs=3", "descent.dual.learning_rate=0.5")
+    resilient = (
+        "descent.resilience=slack",
+        "descent.beta=1.0",
+        f"descent.slack_restart={str(restart).lower()}",
+    )
+    harsh = (
+        "descent.alpha=0.9",
+        "descent.warmup_epochs=1",
+        "training.epochs=3",
+        "descent.dual.learning_rate=0.5",
+    )
     trained = train(recipes["dust"], tmp_path, *resilient, *harsh)
     history = trained.read_table("history")
     history = history[history["split"] == "train"]
@@ -131,7 +154,9 @@ def test_every_level_has_rmse_and_psnr_with_their_intervals(finished, model, obj
     assert values["PSNR_low"].tolist() == pytest.approx(psnr(values["RMSE_high"]))
     assert values["loss"].tolist() == pytest.approx((16 * 16 * values["RMSE"] ** 2).tolist())
     for name in ("RMSE", "PSNR", "loss"):
-        assert ((values[f"{name}_low"] <= values[name]) & (values[name] <= values[f"{name}_high"])).all()
+        assert (
+            (values[f"{name}_low"] <= values[name]) & (values[name] <= values[f"{name}_high"])
+        ).all()
 
 
 def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run):
@@ -140,7 +165,9 @@ def test_the_metric_is_the_root_of_the_mean_squared_error_of_all_test_pixels(run
     problem.layerwise.load_learned_weights(load_weights(run))
     task, model = problem.task, problem.layerwise.model
     batch = task.collate(task.examples("test"))
-    noise = draw_noise(model, batch, NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0))
+    noise = draw_noise(
+        model, batch, NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0)
+    )
     signal, _ = model.signal(batch)
     with torch.no_grad():
         answer = model.readout(model.layer_states(signal + 0.5 * noise, batch)[-1], batch)
@@ -157,7 +184,8 @@ def test_the_noisy_input_itself_has_the_rmse_of_its_noise(finished, model):
     noise = draw_noise(problem.layerwise.model, batch, NoiseSource("gaussian", sigma_x, 0)).double()
     assert found.index.tolist() == [0, 0.5, 1]
     for gamma, rmse in found.items():
-        # Noise is not clipped, so the error of a pixel is its noise; of 6,144 pixels its deviation is γ·σ_x to 3 %.
+        # Noise is not clipped, so the error of a pixel is its noise; of 6,144 pixels its deviation
+        # is γ·σ_x to 3 %.
         assert rmse == pytest.approx(gamma * noise.square().mean().sqrt().item(), rel=1e-6)
         assert rmse == pytest.approx(gamma * sigma_x, rel=0.03)
 
@@ -172,7 +200,9 @@ def test_intervals_are_those_over_the_clips_of_the_windows(finished):
         ends = bootstrap_of_clips(values, weights, clips_of(windows["id"].tolist()))
         assert ends is not None
         wanted = [math.sqrt(end) for end in ends]
-        assert [found["RMSE_low", gamma], found["RMSE_high", gamma]] == pytest.approx(wanted, rel=1e-6)
+        assert [found["RMSE_low", gamma], found["RMSE_high", gamma]] == pytest.approx(
+            wanted, rel=1e-6
+        )
 
 
 def test_noise_is_the_same_for_every_model_and_batch(finished):
@@ -182,7 +212,9 @@ def test_noise_is_the_same_for_every_model_and_batch(finished):
         task, noise = problem.task, NoiseSource("gaussian", 40.0, 3)
         examples = task.examples("test")
         collated = [task.collate(examples[start : start + size]) for start in range(0, 6, size)]
-        draws.append(torch.cat([draw_noise(problem.layerwise.model, batch, noise) for batch in collated]))
+        draws.append(
+            torch.cat([draw_noise(problem.layerwise.model, batch, noise) for batch in collated])
+        )
     assert draws[0].shape == (6, 4, 16, 16)
     assert draws[0].std().item() == pytest.approx(40, rel=0.05)
     assert len(draws[0].flatten(1).unique(dim=0)) == 6
@@ -193,8 +225,12 @@ def test_noise_is_the_same_for_every_model_and_batch(finished):
 def test_no_number_depends_on_the_batch_size(finished, recipes, model, tmp_path):
     original = finished[model, "constrained"]
     shutil.copytree(original.path, tmp_path / "run")
-    again = evaluate(Run(tmp_path / "run", recipe.load(str(recipes[model]), ["evaluation.batch_size=1"])))
-    assert again["value"].tolist() == pytest.approx(original.read_table("ood")["value"].tolist(), rel=1e-5)
+    again = evaluate(
+        Run(tmp_path / "run", recipe.load(str(recipes[model]), ["evaluation.batch_size=1"]))
+    )
+    assert again["value"].tolist() == pytest.approx(
+        original.read_table("ood")["value"].tolist(), rel=1e-5
+    )
 
 
 # ---------------------------------------------------------------- pictures
@@ -202,15 +238,20 @@ def test_no_number_depends_on_the_batch_size(finished, recipes, model, tmp_path)
 
 def test_every_run_has_a_strip_of_the_same_example(finished):
     for run in finished.values():
-        assert [path.name for path in (run.path / "samples").iterdir()] == ["gaussian-0-test-clip-0-0.png"]
+        assert [path.name for path in (run.path / "samples").iterdir()] == [
+            "gaussian-0-test-clip-0-0.png"
+        ]
 
 
 def test_standard_errors_of_the_verdict_are_over_clips(run):
-    """By hand: the mean difference of each of the k clips, their standard deviation, divided by √k."""
+    """By hand: the mean difference of each of the k clips, their standard deviation, divided by
+    √k."""
     layerwise, info = load(run, "cpu", None), run.finished_info()
     task, noise = layerwise.task, run.recipe.settings.noise
     source = NoiseSource(noise.kind, info.sigma_x.training, "validation")
-    (measured,) = measure(layerwise, batches(task, task.examples("validation"), 1, CPU), source, [noise.gamma_train])
+    (measured,) = measure(
+        layerwise, batches(task, task.examples("validation"), 1, CPU), source, [noise.gamma_train]
+    )
     clips = clips_of(measured.ids)
     assert len(set(clips)) == 2
     assert len(clips) == 4

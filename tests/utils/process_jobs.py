@@ -37,7 +37,8 @@ def obey(job: Any) -> int:
 
 
 def _waited(folder: Path) -> int:
-    """Say that we are running and wait for the file `go`; after a stop signal, say that we are saving."""
+    """Say that we are running and wait for the file `go`; after a stop signal, say that we are
+    saving."""
     with StopRequest() as stop:
         (folder / f"running-{os.getpid()}").touch()
         until(lambda: stop.requested or (folder / "go").exists())

@@ -18,7 +18,9 @@ def test_auto_is_the_accelerator_if_there_is_one(monkeypatch):
 
 @pytest.mark.parametrize("name", ["cuda", "cud"])
 def test_a_device_that_torch_does_not_find_is_refused(name):
-    with pytest.raises(UserError, match=f"--device {name}: torch finds no {name.upper()} device; use --device cpu"):
+    with pytest.raises(
+        UserError, match=f"--device {name}: torch finds no {name.upper()} device; use --device cpu"
+    ):
         device.choose(name)
 
 
@@ -30,14 +32,19 @@ def test_mps_is_refused_because_it_lacks_double_precision():
 @pytest.mark.parametrize(
     ("capabilities", "has_it"),
     [
-        ({"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        (
+            {"architecture": "x86_64", "avx512_f": True, "avx512_bf16": False, "amx_bf16": False},
+            False,
+        ),
         ({"architecture": "x86_64", "avx512_bf16": True}, True),
         ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": True}, True),
         ({"architecture": "arm64", "neon": True}, False),
         ({"architecture": "arm64", "neon": True, "bf16": True}, True),
     ],
 )
-def test_bf16_works_on_every_cpu_and_is_warned_of_where_it_is_slow(capabilities, has_it, monkeypatch):
+def test_bf16_works_on_every_cpu_and_is_warned_of_where_it_is_slow(
+    capabilities, has_it, monkeypatch
+):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert device.cpu_has_bf16() == has_it
     device._warn_of_slow_bf16.cache_clear()

@@ -21,7 +21,9 @@ def test_a_written_file_is_whole_and_as_readable_as_any_other(tmp_path):
     (tmp_path / "new" / "plain.txt").write_text("")
     assert (tmp_path / "new" / "a.txt").read_bytes() == b"all of it"
     assert files(tmp_path / "new") == ["a.txt", "plain.txt"]
-    modes = {stat.S_IMODE((tmp_path / "new" / name).stat().st_mode) for name in files(tmp_path / "new")}
+    modes = {
+        stat.S_IMODE((tmp_path / "new" / name).stat().st_mode) for name in files(tmp_path / "new")
+    }
     assert len(modes) == 1
 
 
@@ -85,8 +87,12 @@ def test_the_new_name_is_on_disk_before_anything_else_is_written(tmp_path, monke
     assert done == ["file", "rename", "folder"]
 
 
-@pytest.mark.parametrize(("number", "is_error"), [(errno.EINVAL, False), (errno.EACCES, False), (errno.EIO, True)])
-def test_a_folder_that_cannot_be_synced_is_no_error_but_a_broken_disk_is(tmp_path, monkeypatch, number, is_error):
+@pytest.mark.parametrize(
+    ("number", "is_error"), [(errno.EINVAL, False), (errno.EACCES, False), (errno.EIO, True)]
+)
+def test_a_folder_that_cannot_be_synced_is_no_error_but_a_broken_disk_is(
+    tmp_path, monkeypatch, number, is_error
+):
     sync = os.fsync
 
     def fail(descriptor: int) -> None:

@@ -15,7 +15,10 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 def received():
     """Handlers that note their signal, in place for a test."""
     noted: list[int] = []
-    before = {number: signal.signal(number, lambda number, frame: noted.append(number)) for number in SIGNALS}
+    before = {
+        number: signal.signal(number, lambda number, frame: noted.append(number))
+        for number in SIGNALS
+    }
     yield noted
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -51,7 +51,11 @@ def test_the_other_processes_print_nothing(monkeypatch, terminal):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("cudt.utils.progress._INTERVAL", -1.0)
     screen = io.StringIO()
-    assert list(track("abc", 3, "counting", Console(file=screen, force_terminal=terminal))) == ["a", "b", "c"]
+    assert list(track("abc", 3, "counting", Console(file=screen, force_terminal=terminal))) == [
+        "a",
+        "b",
+        "c",
+    ]
     assert screen.getvalue() == ""
 
 

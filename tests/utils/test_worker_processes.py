@@ -20,7 +20,9 @@ def hire(tmp_path):
     """Start workers that end with the test."""
     hired: list[Processes] = []
 
-    def some(argument, *environments: dict[str, str], function: str = "tests.utils.process_jobs:obey") -> Processes:
+    def some(
+        argument, *environments: dict[str, str], function: str = "tests.utils.process_jobs:obey"
+    ) -> Processes:
         hired.append(Processes(environments or [{}], tmp_path / "logs", function, argument))
         return hired[-1].__enter__()
 

@@ -1,4 +1,6 @@
-"""cudt trains a run for a few updates before its first turn; then `eval-ood` of it, a batch in each turn."""
+"""cudt trains a run for a few updates before its first turn; then `eval-ood` of it, a batch in each
+turn.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def track(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
 
 recipe = recipes.load(job["recipe"], job["overrides"], objective="erm")
 data_root = Path(job["data_root"])
-run = launch.train(recipe, Path(job["folder"]) / "runs", "cpu", data_root, PlainDisplay(Console(quiet=True)))
+run = launch.train(
+    recipe, Path(job["folder"]) / "runs", "cpu", data_root, PlainDisplay(Console(quiet=True))
+)
 Path(job["model_file"]).write_text(str(run.path / "model"), encoding="utf-8")
 evaluate_ood(run, Grid(gammas=[0.0], perturbations=["gaussian"]), "cpu", data_root, track)
 turn.finish(accuracy=run.read_table("ood")["value"].iloc[0])

@@ -32,4 +32,6 @@ class Turns:
 
 job = Turn.job()
 recipe = recipes.load(job["recipe"], job["overrides"], objective=job["objective"])
-launch.train(recipe, Path(job["folder"]), "cpu", Path(job["data_root"]), Turns(), export_model=False)
+launch.train(
+    recipe, Path(job["folder"]), "cpu", Path(job["data_root"]), Turns(), export_model=False
+)

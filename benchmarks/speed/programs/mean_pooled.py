@@ -1,4 +1,6 @@
-"""The classifier of recipe imdb-minilm without cudt: an encoder, the mean over tokens, and a linear readout."""
+"""The classifier of recipe imdb-minilm without cudt: an encoder, the mean over tokens, and a linear
+readout.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class MeanPooled(nn.Module):
         if (readout := Path(folder) / "readout.safetensors").is_file():
             self.head.load_state_dict(load_file(readout))
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor
+    ) -> dict[str, Tensor]:
         state = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         mask = attention_mask.unsqueeze(-1)
         logits = self.head((state * mask).sum(1) / mask.sum(1))

@@ -1,4 +1,6 @@
-"""nuPI (Sohrabi et al., 2024): a proportional term damps the oscillations of λ under gradient ascent."""
+"""nuPI (Sohrabi et al., 2024): a proportional term damps the oscillations of λ under gradient
+ascent.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def build(multipliers: torch.Tensor, settings: Dual) -> torch.optim.Optimizer:
         Kp=1.0 if settings.proportional_gain is None else settings.proportional_gain,
         Ki=1.0,
         ema_nu=settings.smoothing or 0.0,
-        # Cooper's SGD start drops the first gradient, so its second step would differ from the published one.
+        # Cooper's SGD start drops the first gradient, so its second step would differ from the
+        # published one.
         init_type=nuPIInitType.ZEROS,
         maximize=True,
     )

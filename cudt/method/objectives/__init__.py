@@ -1,1 +1,3 @@
-"""The objectives: what the primal optimiser minimises, one file per objective; base.py is the contract."""
+"""The objectives: what the primal optimiser minimises, one file per objective; base.py is the
+contract.
+"""

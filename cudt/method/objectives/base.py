@@ -1,8 +1,9 @@
 """The contract of an objective: the number J(f_1 … f_L) that the primal optimiser minimises.
 
-To add an objective, write one file in this folder, or a module of your own that recipes name by its import path. It
-defines `OBJECTIVE`, a subclass of `Objective`. The name of the file is the objective's name in a recipe. With
-descent.form = log, every objective uses log f in place of f, so two runs differ in nothing but the objective.
+To add an objective, write one file in this folder, or a module of your own that recipes name by its
+import path. It defines `OBJECTIVE`, a subclass of `Objective`. The name of the file is the
+objective's name in a recipe. With descent.form = log, every objective uses log f in place of f, so
+two runs differ in nothing but the objective.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Objective(ABC):
     style: ClassVar[dict[str, Any]]
     """Line style for Matplotlib: color, linestyle, marker."""
     card: ClassVar[str]
-    """The paragraph of the model card about the objective: a Jinja template with `info`, the contents of run.json."""
+    """The paragraph of the model card about the objective: a Jinja template with `info`, the
+    contents of run.json."""
     is_constrained: ClassVar[bool] = False
     """Whether the constraints are part of the objective."""
     reads_all_layers: ClassVar[bool] = True
@@ -60,7 +62,9 @@ class Objective(ABC):
         """Update the multipliers; does nothing unless overridden."""
 
     def accumulate_slack_gradient(self, f: Tensor) -> None:  # noqa: B027  (optional: as above)
-        """Add ∂J/∂u to the slack's `.grad`, for the primal optimiser; does nothing unless overridden."""
+        """Add ∂J/∂u to the slack's `.grad`, for the primal optimiser; does nothing unless
+        overridden.
+        """
 
     def rank(self, measured: Measurement) -> list[float]:
         """The rank of an epoch on validation data: lower is better, compared from left to right.
@@ -71,7 +75,9 @@ class Objective(ABC):
 
     @property
     def gradient_needs_losses(self) -> bool:
-        """Whether ∂J/∂f depends on f: not in the linear form, but in the log form, where it contains 1/f."""
+        """Whether ∂J/∂f depends on f: not in the linear form, but in the log form, where it
+        contains 1/f.
+        """
         return self.descent.form == "log"
 
     def gradient(self, f: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Constrained training by layerwise descent: J = the Lagrangian f_L + Σ λ_l·g_l, and J = f_L during warm-up."""
+"""Constrained training by layerwise descent: J = the Lagrangian f_L + Σ λ_l·g_l, and J = f_L during
+warm-up.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class Constrained(Objective):
-    """J = f_L + Σ λ_l·g_l; λ ascends on the same f (see method/descent.py, and constraints.py for g)."""
+    """J = f_L + Σ λ_l·g_l; λ ascends on the same f (see method/descent.py, and constraints.py for
+    g).
+    """
 
     label = "constrained"
     style: ClassVar[dict[str, Any]] = {"color": "#0072B2", "linestyle": "-", "marker": "o"}
@@ -45,8 +49,9 @@ class Constrained(Objective):
     def rank(self, measured: Measurement) -> list[float]:
         """The value of the problem that is solved, with f and g in the units of `descent.form`.
 
-        With resilience, f_L + β/2·Σ [g_l]₊²: the cheapest slacks for these losses are u_l = [g_l]₊. Without it,
-        feasible epochs come first, by f_L, then the others by Σ [g_l]₊. λ does not count: it is no part of the problem.
+        With resilience, f_L + β/2·Σ [g_l]₊²: the cheapest slacks for these losses are u_l = [g_l]₊.
+        Without it, feasible epochs come first, by f_L, then the others by Σ [g_l]₊. λ does not
+        count: it is no part of the problem.
         """
         from cudt.method import feasibility
 
@@ -54,8 +59,14 @@ class Constrained(Objective):
         last, excess = descent.in_form(f[-1]).item(), descent.violations(f).clamp_min(0)
         if descent.resilience != "none":
             return [last + 0.5 * descent.beta * excess.square().sum().item()]
-        verdicts = feasibility.judge(measured, descent.reference, descent.rates, f.new_zeros(len(f)), descent.form)
-        return [0.0, 0.0, last] if feasibility.is_feasible(verdicts) else [1.0, excess.sum().item(), last]
+        verdicts = feasibility.judge(
+            measured, descent.reference, descent.rates, f.new_zeros(len(f)), descent.form
+        )
+        return (
+            [0.0, 0.0, last]
+            if feasibility.is_feasible(verdicts)
+            else [1.0, excess.sum().item(), last]
+        )
 
 
 OBJECTIVE = Constrained

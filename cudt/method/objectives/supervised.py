@@ -1,4 +1,6 @@
-"""Deep supervision, J = (f_1 + … + f_L) / L: a baseline that trains on all layer losses without constraints."""
+"""Deep supervision, J = (f_1 + … + f_L) / L: a baseline that trains on all layer losses without
+constraints.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The figures of a report: each of the paper's that the runs have data for, and those that come from outside cudt.
+"""The figures of a report: each of the paper's that the runs have data for, and those that come
+from outside cudt.
 
 One file is one figure. base.py has the contract; the other files are what figures share:
 
@@ -50,21 +51,36 @@ class _RecipePlan:
     plan: FigurePlan
 
 
-def plan(groups: Sequence[Group], out: Path, ablations: Sequence[Group] = (), extra: Sequence[str] = ()) -> list[Job]:
+def plan(
+    groups: Sequence[Group], out: Path, ablations: Sequence[Group] = (), extra: Sequence[str] = ()
+) -> list[Job]:
     """Every figure that the runs have data for.
 
-    `groups` are those that the tables compare; `ablations` are all groups, for figures of ablations, where the tables
-    leave some out. `extra` has the import paths of figures outside cudt.
+    `groups` are those that the tables compare; `ablations` are all groups, for figures of
+    ablations, where the tables leave some out. `extra` has the import paths of figures outside
+    cudt.
     """
     types = figure_types(extra)
     recipes, ablated = by_recipe(groups), by_recipe(ablations or groups)
-    plans = [one for recipe in recipes for one in _plans_of(recipe, recipes[recipe], ablated[recipe], types)]
+    plans = [
+        one
+        for recipe in recipes
+        for one in _plans_of(recipe, recipes[recipe], ablated[recipe], types)
+    ]
     stems = _stems(recipes)
     jobs: list[Job] = [
-        partial(_draw_titled, one, recipes[one.recipe], out / f"{stems[one.recipe]}-{one.plan.name}") for one in plans
+        partial(
+            _draw_titled, one, recipes[one.recipe], out / f"{stems[one.recipe]}-{one.plan.name}"
+        )
+        for one in plans
     ]
-    of_all = {is_ablation: list(found.values()) for is_ablation, found in ((False, recipes), (True, ablated))}
-    over_all = [one for figure in types for one in figure.over_recipes(of_all[figure.reads_ablations])]
+    of_all = {
+        is_ablation: list(found.values())
+        for is_ablation, found in ((False, recipes), (True, ablated))
+    }
+    over_all = [
+        one for figure in types for one in figure.over_recipes(of_all[figure.reads_ablations])
+    ]
     jobs += [partial(_draw, one, out / one.name) for one in over_all]
     return jobs
 
@@ -74,7 +90,9 @@ def _draw(one: FigurePlan, stem: Path) -> Figure:
 
 
 def _draw_titled(one: _RecipePlan, groups: Sequence[Group], stem: Path) -> Figure:
-    """Draw, and name the section in a caption that starts with the recipe: a recipe may have several."""
+    """Draw, and name the section in a caption that starts with the recipe: a recipe may have
+    several.
+    """
     drawing = one.plan.draw()
     recipe, separator, rest = drawing.title.partition(": ")
     if recipe == groups[0].recipe:
@@ -92,7 +110,10 @@ def figure_types(extra: Sequence[str] = ()) -> list[FigureType]:
             wanted = f"an instance of a subclass of {FigureType.__module__}.FigureType"
             raise UserError(f"figure '{path}': {module.__file__}: `FIGURE` must be {wanted}")
         if found.setdefault(figure.name, figure) is not figure:
-            raise UserError(f"figure '{path}': {module.__file__}: another figure is named '{figure.name}'; rename it")
+            raise UserError(
+                f"figure '{path}': {module.__file__}: another figure is named '{figure.name}'; "
+                "rename it"
+            )
     return sorted(found.values(), key=lambda figure: (figure.order, figure.name))
 
 
@@ -101,7 +122,11 @@ def _plans_of(
 ) -> list[_RecipePlan]:
     """The drawings for one recipe, in the order of the page."""
     given = [(figure, ablated if figure.reads_ablations else groups) for figure in types]
-    plans = [_RecipePlan(recipe, figure, plan) for figure, mine in given for plan in figure.of_recipe(mine)]
+    plans = [
+        _RecipePlan(recipe, figure, plan)
+        for figure, mine in given
+        for plan in figure.of_recipe(mine)
+    ]
     return sorted(plans, key=lambda one: (one.figure.order, one.plan.position))
 
 

@@ -1,4 +1,5 @@
-"""The metric against one setting, all others equal: the paper's ablations of α and of the dual learning rate η₂.
+"""The metric against one setting, all others equal: the paper's ablations of α and of the dual
+learning rate η₂.
 
 Drawn for each recipe and each setting of which constrained runs have at least three values.
 """
@@ -32,7 +33,9 @@ class Ablation(FigureType):
         if kind is None:
             return
         for position, (key, mine) in enumerate(ablated(groups, kind).items()):
-            yield FigurePlan(f"{self.name}-{file_name(key)}", partial(draw, mine, key, kind), position=position)
+            yield FigurePlan(
+                f"{self.name}-{file_name(key)}", partial(draw, mine, key, kind), position=position
+            )
 
 
 def draw(groups: Sequence[Group], key: str, kind: str) -> Drawing:
@@ -51,12 +54,16 @@ def draw(groups: Sequence[Group], key: str, kind: str) -> Drawing:
         scale_setting(axes, values)
         axes.set(xlabel=symbol_and_key(key), title=f"{scale_of(kind).symbol} = {level:g}")
     grid[0, 0].set_ylabel(f"test {groups[0].metric}")
-    title = f"{groups[0].recipe}: {groups[0].metric} against {symbol_and_key(key)} under {kind} noise"
+    title = (
+        f"{groups[0].recipe}: {groups[0].metric} against {symbol_and_key(key)} under {kind} noise"
+    )
     return Drawing(figure, f"{title}, all else equal, {seeds_range(groups, kind)} per value")
 
 
 def symbol_and_key(key: str) -> str:
-    """A setting's letter in the paper with its key, since a letter alone says little: `α (descent.alpha)`."""
+    """A setting's letter in the paper with its key, since a letter alone says little: `α
+    (descent.alpha)`.
+    """
     letter = symbol(key)
     return letter if letter == key else f"{letter} ({key})"
 

@@ -1,6 +1,8 @@
-"""Loss by layer and the metric against the noise level, a line for each value of one setting: the paper's Figure 4.
+"""Loss by layer and the metric against the noise level, a line for each value of one setting: the
+paper's Figure 4.
 
-Drawn for each recipe and each setting of which constrained runs have at least three values, all else equal.
+Drawn for each recipe and each setting of which constrained runs have at least three values, all
+else equal.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from cudt.utils.files import file_name
 
 
 class AblationCurves(FigureType):
-    """For each recipe and ablated setting; on the page, each follows the ablation of its setting."""
+    """For each recipe and ablated setting; on the page, each follows the ablation of its
+    setting.
+    """
 
     name = "ablation-curves"
     order = 70
@@ -34,7 +38,11 @@ class AblationCurves(FigureType):
         if kind is None:
             return
         for position, (key, mine) in enumerate(ablated(groups, kind).items()):
-            yield FigurePlan(f"ablation-{file_name(key)}-curves", partial(draw, mine, key, kind), position=position)
+            yield FigurePlan(
+                f"ablation-{file_name(key)}-curves",
+                partial(draw, mine, key, kind),
+                position=position,
+            )
 
 
 def draw(groups: Sequence[Group], key: str, kind: str) -> Drawing:
@@ -45,7 +53,9 @@ def draw(groups: Sequence[Group], key: str, kind: str) -> Drawing:
     for group, style in zip(groups, ordered_styles(len(groups)), strict=True):
         label = plain(f"{symbol(key)} = {value_text(group.settings[key])}")
         draw_curve(right, group, kind, label, style, crowded=crowded)
-        draw_losses(left, group.layers[group.layers["split"] == "validation"], label, style, crowded=crowded)
+        draw_losses(
+            left, group.layers[group.layers["split"] == "validation"], label, style, crowded=crowded
+        )
     dress_curves(right, groups, kind)
     layers = [group.layers[group.layers["split"] == "validation"] for group in groups]
     layer_ticks(left, (layer for rows in layers for layer in rows["layer"]))

@@ -1,8 +1,9 @@
-"""The contract of a figure. A new figure is one file next to this one, which holds `FIGURE`, a `FigureType`.
+"""The contract of a figure. A new figure is one file next to this one, which holds `FIGURE`, a
+`FigureType`.
 
-The file looks at the runs, says which drawings they have data for (`of_recipe`, `over_recipes`), and draws them with
-Matplotlib. Saving and the page are done elsewhere. A figure outside cudt works the same:
-`cudt report FOLDER --figure my_package.my_figure`.
+The file looks at the runs, says which drawings they have data for (`of_recipe`, `over_recipes`),
+and draws them with Matplotlib. Saving and the page are done elsewhere. A figure outside cudt works
+the same: `cudt report FOLDER --figure my_package.my_figure`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class FigureType:
     order: ClassVar[int]
     """The lower, the earlier on the page."""
     reads_ablations: ClassVar[bool] = False
-    """Whether it is given the runs of ablation sweeps where the tables leave them out (../comparable.py)."""
+    """Whether it is given the runs of ablation sweeps where the tables leave them out
+    (../comparable.py)."""
 
     def of_recipe(self, groups: Sequence[Group]) -> Iterable[FigurePlan]:
         """The drawings for one recipe. Each group holds the runs that differ only in their seed.

@@ -1,7 +1,9 @@
-"""Loss by layer and the metric against the noise level, a line for each depth and a column for each objective.
+"""Loss by layer and the metric against the noise level, a line for each depth and a column for each
+objective.
 
-The paper's loss by layer for L = 3, 5 and 7, and its curves of deeper and deeper models. Drawn for each recipe that was
-trained with more than one depth: at γ_train = 0 as in the paper, else at the highest that most objectives have.
+The paper's loss by layer for L = 3, 5 and 7, and its curves of deeper and deeper models. Drawn for
+each recipe that was trained with more than one depth: at γ_train = 0 as in the paper, else at the
+highest that most objectives have.
 """
 
 from __future__ import annotations
@@ -50,7 +52,10 @@ def draw(found: Depths, kind: str) -> Drawing:
         above, below = grid[:, column]
         for group in groups:
             label = f"L = {group.n_layers}"
-            style = {**shades[group.n_layers], "linestyle": objectives.style(objective)["linestyle"]}
+            style = {
+                **shades[group.n_layers],
+                "linestyle": objectives.style(objective)["linestyle"],
+            }
             draw_losses(above, group.at(kind), label, style)
             draw_curve(below, group, kind, label, style)
         dress_curves(below, groups, kind)
@@ -61,7 +66,11 @@ def draw(found: Depths, kind: str) -> Drawing:
     scale_losses(grid[0, 0], (loss for group in every for loss in group.at(kind)["loss"]))
     legend_below(figure)
     title = f"{every[0].recipe}: loss by layer at {level_text(kind, every)}, and {every[0].metric} under {kind} noise"
-    note = "" if level == _PAPER_LEVEL else f" (γ_train = {level:g}; the paper's figure has {_PAPER_LEVEL:g})"
+    note = (
+        ""
+        if level == _PAPER_LEVEL
+        else f" (γ_train = {level:g}; the paper's figure has {_PAPER_LEVEL:g})"
+    )
     return Drawing(figure, f"{title}, by depth, {seeds_range(every, kind)} per line{note}")
 
 

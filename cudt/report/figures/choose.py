@@ -1,4 +1,6 @@
-"""Which groups a figure shows: the comparison, by the rule of the tables; the series of one setting; common levels."""
+"""Which groups a figure shows: the comparison, by the rule of the tables; the series of one
+setting; common levels.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from cudt.report.compare import Chosen, criterion
 from cudt.report.groups import Group
 from cudt.report.published import is_published
 
-#: γ_train of the paper's Figure 1, its main results on video and Llama, by metric: what figures of one recipe show.
+#: γ_train of the paper's Figure 1, its main results on video and Llama, by metric: what figures of
+#: one recipe show.
 PAPER_LEVELS = {"accuracy": 0.2, "RMSE": 0.13, "token accuracy": 0.25}
 #: Settings that have figures of their own, so that no ablation is drawn of them.
 _NOT_ABLATED = ("noise.gamma_train", "model.layers")
@@ -35,9 +38,13 @@ def noise_kinds(groups: Sequence[Group]) -> list[str]:
 
 
 def main_kind(groups: Sequence[Group]) -> str | None:
-    """The kind of noise that a recipe is shown under: that of training, else the first evaluated; None without any."""
+    """The kind of noise that a recipe is shown under: that of training, else the first evaluated;
+    None without any.
+    """
     kinds = noise_kinds(groups)
-    trained = [group.settings["noise.kind"] for group in groups if group.settings["noise.kind"] in kinds]
+    trained = [
+        group.settings["noise.kind"] for group in groups if group.settings["noise.kind"] in kinds
+    ]
     return trained[0] if trained else min(kinds, default=None)
 
 
@@ -46,12 +53,15 @@ def with_curve(groups: Iterable[Group], kind: str) -> list[Group]:
     return [group for group in groups if kind in group.kinds]
 
 
-# ---------------------------------------------------------------- comparisons, by the rule of the tables
+# ---------------------------------------------------------------- comparisons, by the rule of the
+# tables
 
 
 @dataclass(frozen=True)
 class CellChoice:
-    """The runs that represent each objective of a cell, as a row of the page's first table compares them."""
+    """The runs that represent each objective of a cell, as a row of the page's first table compares
+    them.
+    """
 
     cell: ComparableCell
     chosen: Mapping[str, Chosen]
@@ -77,22 +87,33 @@ class CellChoice:
         """Sorts choices; the depth comes last, by its score."""
         score = self.scores.get(CONSTRAINED, min(self.scores.values()))
         cell = self.cell
-        kind = (self.is_comparison, cell.gamma_train == gamma_train, cell.gamma_train, self.is_published)
+        kind = (
+            self.is_comparison,
+            cell.gamma_train == gamma_train,
+            cell.gamma_train,
+            self.is_published,
+        )
         return (*kind, self.is_same_model, -score, cell.layers)
 
     def is_like(self, other: CellChoice) -> bool:
         """Whether they differ in nothing but their depth."""
         own = (self.is_comparison, self.is_published, self.is_same_model)
         is_same_cell = replace(self.cell, layers=0) == replace(other.cell, layers=0)
-        return is_same_cell and own == (other.is_comparison, other.is_published, other.is_same_model)
+        return is_same_cell and own == (
+            other.is_comparison,
+            other.is_published,
+            other.is_same_model,
+        )
 
 
 def pair(groups: Sequence[Group], kind: str, gamma_train: float | None = None) -> list[Group]:
-    """One group of each objective, all of one cell (../comparable.py): a row of the page's first table.
+    """One group of each objective, all of one cell (../comparable.py): a row of the page's first
+    table.
 
-    At `gamma_train`, by default that of the paper's Figure 1, or else at the highest at which a constrained objective
-    and the baseline were both trained; of several depths, the one whose constrained runs are best on validation data.
-    If there is no comparison, the highest γ_train of all. The constrained objective comes first, then the baseline.
+    At `gamma_train`, by default that of the paper's Figure 1, or else at the highest at which a
+    constrained objective and the baseline were both trained; of several depths, the one whose
+    constrained runs are best on validation data. If there is no comparison, the highest γ_train of
+    all. The constrained objective comes first, then the baseline.
     """
     every = choices(groups, kind)
     if not every:
@@ -102,14 +123,18 @@ def pair(groups: Sequence[Group], kind: str, gamma_train: float | None = None) -
 
 
 def best_depths(groups: Sequence[Group], kind: str, gamma_train: float | None) -> list[Group]:
-    """The same at another level of the paper, and each objective at its own best depth, as in the paper's grids."""
+    """The same at another level of the paper, and each objective at its own best depth, as in the
+    paper's grids.
+    """
     every = choices(groups, kind)
     found = max(every, key=lambda choice: choice.worth(gamma_train), default=None)
     if found is None:
         return []
     alike = [choice for choice in every if choice.is_like(found)]
     best = {
-        name: min((one for one in alike if name in one.chosen), key=lambda one: one.scores[name]).groups[name]
+        name: min(
+            (one for one in alike if name in one.chosen), key=lambda one: one.scores[name]
+        ).groups[name]
         for name in found.chosen
     }
     return _in_order(best)
@@ -118,15 +143,19 @@ def best_depths(groups: Sequence[Group], kind: str, gamma_train: float | None) -
 def choices(groups: Sequence[Group], kind: str) -> list[CellChoice]:
     """Each comparison of each cell under a kind of noise, and each cell without a comparison.
 
-    Where the best run of an objective is not evaluated, the objective is missing, as in the tables; where that leaves
-    nothing, the best of the evaluated runs are taken.
+    Where the best run of an objective is not evaluated, the objective is missing, as in the tables;
+    where that leaves nothing, the best of the evaluated runs are taken.
     """
     by_key = {group.key: group for group in groups}
     runs = [run for group in groups for run in group.runs]
-    return _choices(runs, kind, by_key) or _choices([run for run in runs if run.curves.get(kind)], kind, by_key)
+    return _choices(runs, kind, by_key) or _choices(
+        [run for run in runs if run.curves.get(kind)], kind, by_key
+    )
 
 
-def _choices(runs: Sequence[ReadRun], kind: str, by_key: Mapping[GroupKey, Group]) -> list[CellChoice]:
+def _choices(
+    runs: Sequence[ReadRun], kind: str, by_key: Mapping[GroupKey, Group]
+) -> list[CellChoice]:
     rank = criterion(runs)
     made = []
     for cell, mine in by_cell(runs).items():
@@ -134,20 +163,26 @@ def _choices(runs: Sequence[ReadRun], kind: str, by_key: Mapping[GroupKey, Group
             chosen = compare.choose(rivals, kind)
             shown = {name: one for name, one in chosen.items() if one.runs}
             if shown:
-                scores = {name: sum(map(rank, one.runs)) / len(one.runs) for name, one in shown.items()}
+                scores = {
+                    name: sum(map(rank, one.runs)) / len(one.runs) for name, one in shown.items()
+                }
                 made.append(CellChoice(cell, shown, scores, *_origin(shown.values()), by_key))
     return made
 
 
 def _with_others(match: Sequence[ReadRun], cell: Sequence[ReadRun]) -> list[ReadRun]:
-    """The runs of a match, and those of other objectives: with the same `matched_settings`, or all where none has."""
+    """The runs of a match, and those of other objectives: with the same `matched_settings`, or all
+    where none has.
+    """
     matched = {matched_settings(run) for run in match}
     others = [run for run in cell if run.objective not in SIDES]
     return [*match, *([run for run in others if matched_settings(run) in matched] or others)]
 
 
 def _origin(shown: Iterable[Chosen]) -> tuple[bool, bool]:
-    """Whether constrained and ERM runs are published, and whether they share their model settings."""
+    """Whether constrained and ERM runs are published, and whether they share their model
+    settings.
+    """
     compared = [run for one in shown for run in one.runs if run.objective in SIDES]
     is_paper = bool(compared) and all(map(is_published, compared))
     return is_paper, len(set(map(model_settings, compared))) < 2
@@ -184,18 +219,27 @@ def series(groups: Sequence[Group], key: str, kind: str) -> list[Group]:
             others = frozenset(item for item in group.settings.items() if item[0] != key)
             found.setdefault((group.objective, others), {})[value] = group
     each = [[group for _, group in sorted(values.items())] for values in found.values()]
-    return max(each, key=lambda mine: (len(mine), sum(group.seeds(kind) for group in mine)), default=[])
+    return max(
+        each, key=lambda mine: (len(mine), sum(group.seeds(kind) for group in mine)), default=[]
+    )
 
 
 def ablated(groups: Sequence[Group], kind: str) -> dict[str, list[Group]]:
-    """The settings with at least three values, all else equal, among constrained groups; each with its groups.
+    """The settings with at least three values, all else equal, among constrained groups; each with
+    its groups.
 
     Only where the groups were evaluated at a noise level in common.
     """
     constrained = [group for group in groups if objectives.is_constrained(group.objective)]
-    keys = dict.fromkeys(key for group in constrained for key in group.settings if key not in _NOT_ABLATED)
+    keys = dict.fromkeys(
+        key for group in constrained for key in group.settings if key not in _NOT_ABLATED
+    )
     found = {key: series(constrained, key, kind) for key in keys if _has_values(constrained, key)}
-    return {key: mine for key, mine in found.items() if len(mine) >= _FEWEST_VALUES and middle_levels(mine, kind)}
+    return {
+        key: mine
+        for key, mine in found.items()
+        if len(mine) >= _FEWEST_VALUES and middle_levels(mine, kind)
+    }
 
 
 def _has_values(groups: Sequence[Group], key: str) -> bool:
@@ -204,7 +248,9 @@ def _has_values(groups: Sequence[Group], key: str) -> bool:
 
 
 def middle_levels(groups: Sequence[Group], kind: str) -> list[float]:
-    """The lowest, a middle and a high noise level that all groups have: 0, 1.05 and 1.65 (as the paper) by default."""
+    """The lowest, a middle and a high noise level that all groups have: 0, 1.05 and 1.65 (as the
+    paper) by default.
+    """
     shared = set.intersection(*(set(group.curve(kind)["gamma"]) for group in groups))
     if not shared:
         return []

@@ -28,21 +28,36 @@ def draw_curves(
     axes.set_title(f"Under {kind} noise" if title is None else title)
 
 
-def draw_curve(axes: Any, group: Group, kind: str, label: str, style: dict[str, Any], *, crowded: bool = False) -> None:
+def draw_curve(
+    axes: Any, group: Group, kind: str, label: str, style: dict[str, Any], *, crowded: bool = False
+) -> None:
     """Draw one group's metric against the noise level."""
     rows = group.curve(kind)
-    line(axes, rows["gamma"], rows["mean"], rows["lower"], rows["upper"], label, style, crowded=crowded)
+    line(
+        axes,
+        rows["gamma"],
+        rows["mean"],
+        rows["lower"],
+        rows["upper"],
+        label,
+        style,
+        crowded=crowded,
+    )
 
 
 def _draw_input(axes: Any, groups: Sequence[Group], kind: str) -> None:
-    """Draw the metric of the noisy input itself, which a denoiser should improve; nothing for other tasks."""
+    """Draw the metric of the noisy input itself, which a denoiser should improve; nothing for other
+    tasks.
+    """
     noisy = next((rows for group in groups if (rows := group.input_curve(kind)) is not None), None)
     if noisy is not None:
         axes.plot(noisy["gamma"], noisy["input"], label="noisy input", **NOISY_INPUT)
 
 
 def dress_curves(axes: Any, groups: Sequence[Group], kind: str) -> None:
-    """Name the axes of curves, shade the levels seen in training, and draw the noisy input where it is an answer."""
+    """Name the axes of curves, shade the levels seen in training, and draw the noisy input where it
+    is an answer.
+    """
     _draw_input(axes, groups, kind)
     levels = {group.level(kind) for group in groups}
     highest = max(group.curve(kind)["gamma"].max() for group in groups)
@@ -54,10 +69,16 @@ def dress_curves(axes: Any, groups: Sequence[Group], kind: str) -> None:
 
 
 def panel_title(name: str, groups: Sequence[Group], kind: str) -> str:
-    """A title that says at which γ_train and depth the groups were trained, and on how many seeds."""
+    """A title that says at which γ_train and depth the groups were trained, and on how many
+    seeds.
+    """
     trained = f"γ_train = {groups[0].gamma_train:g}, L = {_depths(groups)}"
     seeds = seeds_of_each(groups, kind)
-    lines = [name, f"{trained}, {seeds}"] if len(trained + seeds) <= _TITLE_WIDTH else [name, trained, seeds]
+    lines = (
+        [name, f"{trained}, {seeds}"]
+        if len(trained + seeds) <= _TITLE_WIDTH
+        else [name, trained, seeds]
+    )
     return "\n".join(line for line in lines if line)
 
 

@@ -1,4 +1,5 @@
-"""One number per curve against the depth L: the mean metric over the noise levels, and the area under the curve.
+"""One number per curve against the depth L: the mean metric over the noise levels, and the area
+under the curve.
 
 Drawn for each recipe that was trained with more than one depth; a column for each γ_train.
 """
@@ -36,10 +37,16 @@ class DepthEffect(FigureType):
 
 
 def draw(found: Depths, kind: str) -> Drawing:
-    """Mean and area, one above the other for each γ_train; side by side where there is a single γ_train."""
+    """Mean and area, one above the other for each γ_train; side by side where there is a single
+    γ_train.
+    """
     levels = list(found)[-_MOST_LEVELS:]
     wide = len(levels) == 1
-    figure, grid = panels(1, 2, 3.8, 2.8) if wide else panels(2, len(levels), 3.2, 2.4, sharex=True, sharey="row")
+    figure, grid = (
+        panels(1, 2, 3.8, 2.8)
+        if wide
+        else panels(2, len(levels), 3.2, 2.4, sharex=True, sharey="row")
+    )
     grid = grid.T if wide else grid
     for column, level in enumerate(levels):
         _draw_level(grid[:, column], found[level], kind)
@@ -53,7 +60,9 @@ def draw(found: Depths, kind: str) -> Drawing:
     legend_below(figure)
     reach = first.curve(kind)["gamma"]
     over = f"{kind} noise, {reach.min():g} to {reach.max():g}"
-    title = f"{first.recipe}: mean {first.metric} and area under the curve over {over}, against depth"
+    title = (
+        f"{first.recipe}: mean {first.metric} and area under the curve over {over}, against depth"
+    )
     return Drawing(figure, f"{title}, {seeds_range(every, kind)} per point")
 
 
@@ -72,13 +81,18 @@ def _draw_level(column: Sequence[Any], by_objective: dict[str, list[Group]], kin
 def _mean(group: Group, kind: str) -> tuple[float, float, float]:
     """The mean over the noise levels, and the ends of its error bar."""
     rows = group.curve(kind)
-    return _with_spread(rows["mean"].mean(), [float(values["value"].mean()) for values in _by_seed(group, kind)])
+    return _with_spread(
+        rows["mean"].mean(), [float(values["value"].mean()) for values in _by_seed(group, kind)]
+    )
 
 
 def _area(group: Group, kind: str) -> tuple[float, float, float]:
     """The area under the curve, and the ends of its error bar."""
     rows = group.curve(kind)
-    areas = [area_under_curve(values["gamma"].tolist(), values["value"].tolist()) for values in _by_seed(group, kind)]
+    areas = [
+        area_under_curve(values["gamma"].tolist(), values["value"].tolist())
+        for values in _by_seed(group, kind)
+    ]
     return _with_spread(area_under_curve(rows["gamma"].tolist(), rows["mean"].tolist()), areas)
 
 
@@ -95,7 +109,9 @@ def _by_seed(group: Group, kind: str) -> list[Any]:
 
 
 def _with_spread(value: float, of_seeds: Sequence[float]) -> tuple[float, float, float]:
-    """The value ± one standard deviation over seeds; NaN for the ends where there is a single seed."""
+    """The value ± one standard deviation over seeds; NaN for the ends where there is a single
+    seed.
+    """
     if len(of_seeds) < 2:
         return value, float("nan"), float("nan")
     spread = tables.deviation(of_seeds)

@@ -1,7 +1,7 @@
 """Loss by layer next to the metric against the noise level: the paper's Figure 1.
 
-Drawn for each recipe and each kind of noise that it was evaluated under. For a causal language model, whose metric is
-the accuracy of tokens, it is the paper's Llama figure.
+Drawn for each recipe and each kind of noise that it was evaluated under. For a causal language
+model, whose metric is the accuracy of tokens, it is the paper's Llama figure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     legend_below(figure)
     first = shown[0]
     title = f"{first.recipe}: loss by layer, and {first.metric} under {kind} noise, {seeds_range(shown, kind)}"
-    return Drawing(figure, title + chosen_text(shown, with_curve(groups, kind), PAPER_LEVELS.get(first.metric)))
+    return Drawing(
+        figure, title + chosen_text(shown, with_curve(groups, kind), PAPER_LEVELS.get(first.metric))
+    )
 
 
 def draw_layer_losses(axes: Any, groups: Sequence[Group], kind: str) -> None:
@@ -52,14 +54,18 @@ def draw_layer_losses(axes: Any, groups: Sequence[Group], kind: str) -> None:
     losses: list[float] = []
     for group in groups:
         rows = group.at(kind)
-        draw_losses(axes, rows, named[group.key], drawn[group.key], crowded=len(groups) > MOST_BANDS)
+        draw_losses(
+            axes, rows, named[group.key], drawn[group.key], crowded=len(groups) > MOST_BANDS
+        )
         losses += [*rows["loss"]]
     references = sorted({group.reference for group in groups})
     # The lines of many references would hide the losses.
     if len(references) <= _MOST_REFERENCES:
         _mark_references(axes, references)
         losses += references
-    axes.set(xlabel="layer", ylabel="test loss", title=f"Loss by layer at {level_text(kind, groups)}")
+    axes.set(
+        xlabel="layer", ylabel="test loss", title=f"Loss by layer at {level_text(kind, groups)}"
+    )
     layer_ticks(axes, (layer for group in groups for layer in group.at(kind)["layer"]))
     scale_losses(axes, losses)
 
@@ -70,7 +76,13 @@ def _mark_references(axes: Any, references: Sequence[float]) -> None:
         guide(axes, y=reference)
         if not index or reference > 1.1 * references[index - 1]:
             at = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "color": "0.4"}
-            axes.annotate("$f_0$", (1, reference), xycoords=("axes fraction", "data"), annotation_clip=False, **at)
+            axes.annotate(
+                "$f_0$",
+                (1, reference),
+                xycoords=("axes fraction", "data"),
+                annotation_clip=False,
+                **at,
+            )
 
 
 FIGURE = DescentAndRobustness()

@@ -1,4 +1,5 @@
-"""What is left of descent under noise: constraints kept, the best layer, and what the last one loses against it.
+"""What is left of descent under noise: constraints kept, the best layer, and what the last one
+loses against it.
 
 Drawn for each recipe, under its main kind of noise, from the test losses of every layer.
 """
@@ -42,11 +43,22 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     _draw_number(kept, shown, kind, lambda group: kept_by_level(group, shown, kind))
     _draw_best_layers(best, shown, kind)
     _draw_number(lowest, shown, kind, lambda group: by_level(group.runs, kind, "best_loss"))
-    scale_losses(lowest, [value for group in shown for value in by_level(group.runs, kind, "best_loss")["mean"]])
+    scale_losses(
+        lowest,
+        [value for group in shown for value in by_level(group.runs, kind, "best_loss")["mean"]],
+    )
     _draw_number(gap, shown, kind, lambda group: by_level(group.runs, kind, "gap"))
     layers = shown[0].n_layers
-    kept.set(title="Constraints kept", ylabel=f"of {layers}, on test data", ylim=(-0.04 * layers, 1.04 * layers))
-    best.set(title="Layer with the lowest loss", ylabel="median (band: all seeds)", ylim=(0.9, layers + 0.1))
+    kept.set(
+        title="Constraints kept",
+        ylabel=f"of {layers}, on test data",
+        ylim=(-0.04 * layers, 1.04 * layers),
+    )
+    best.set(
+        title="Layer with the lowest loss",
+        ylabel="median (band: all seeds)",
+        ylim=(0.9, layers + 0.1),
+    )
     lowest.set(title="Its loss", ylabel=r"$\min_k\, f_k$")
     gap.set(title="Last layer against the best", ylabel=r"$f_L - \min_k\, f_k$")
     for axes in (kept, best):
@@ -60,8 +72,12 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     return Drawing(figure, title + chosen_text(shown, with_curve(groups, kind)))
 
 
-def _draw_number(axes: Any, groups: Sequence[Group], kind: str, numbers: Callable[[Group], pd.DataFrame]) -> None:
-    """Draw `mean` of each group's numbers against the noise level, with one standard deviation over seeds."""
+def _draw_number(
+    axes: Any, groups: Sequence[Group], kind: str, numbers: Callable[[Group], pd.DataFrame]
+) -> None:
+    """Draw `mean` of each group's numbers against the noise level, with one standard deviation over
+    seeds.
+    """
     named, drawn = labels(groups, kind), styles(groups)
     for group in groups:
         rows = numbers(group)

@@ -1,7 +1,8 @@
 """Accuracy against mean depth with early exit, for each objective.
 
-Drawn for each recipe that has early exits (`cudt eval-ood --exits`), under its main kind of noise: at the training
-level and at the highest level. Entropy is left out: with two classes it lets the same examples leave as confidence.
+Drawn for each recipe that has early exits (`cudt eval-ood --exits`), under its main kind of noise:
+at the training level and at the highest level. Entropy is left out: with two classes it lets the
+same examples leave as confidence.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class EarlyExit(FigureType):
 
 
 def draw(groups: Sequence[Group], kind: str) -> Drawing:
-    """A row for each rule and a column for each level; a star is the threshold chosen on validation data."""
+    """A row for each rule and a column for each level; a star is the threshold chosen on validation
+    data.
+    """
     shown = has_exits(pair(groups, kind), kind)
     levels = shown_levels(shown, kind)
     figure, grid = panels(len(_DRAWN), len(levels), 3.8, 2.6, sharex=True, sharey="col")
@@ -45,9 +48,24 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
             for group in shown:
                 points, style = by_point(group, kind, level, rule), drawn[group.key]
                 mean, std = points["accuracy"], points["accuracy_std"]
-                line(axes, points["mean_depth"], mean, mean - std, mean + std, named[group.key], style)
+                line(
+                    axes,
+                    points["mean_depth"],
+                    mean,
+                    mean - std,
+                    mean + std,
+                    named[group.key],
+                    style,
+                )
                 best, color = at_chosen(group, kind, level, rule), style["color"]
-                axes.plot(best["mean_depth"], best["accuracy"], "*", color=color, markersize=13, markeredgecolor="k")
+                axes.plot(
+                    best["mean_depth"],
+                    best["accuracy"],
+                    "*",
+                    color=color,
+                    markersize=13,
+                    markeredgecolor="k",
+                )
             axes.set_title(f"{rule}, {scale_of(kind).symbol} = {level:g}{note}")
             layer_ticks(axes, range(1, shown[0].n_layers + 1))
         row[0].set_ylabel("test accuracy")
@@ -55,7 +73,10 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
         axes.set_xlabel("mean number of layers")
     legend_below(figure)
     about = "right end: the full model; star: the threshold chosen on validation data"
-    return Drawing(figure, f"{shown[0].recipe}: early exit under {kind} noise, {seeds_range(shown, kind)} ({about})")
+    return Drawing(
+        figure,
+        f"{shown[0].recipe}: early exit under {kind} noise, {seeds_range(shown, kind)} ({about})",
+    )
 
 
 FIGURE = EarlyExit()

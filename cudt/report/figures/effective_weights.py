@@ -1,7 +1,7 @@
 """The effective weight w_l of each layer's loss over training, and how often it is negative.
 
-Drawn for each recipe with a constrained group whose runs logged the weights (../effective_weights.py). Where a weight
-is negative, the update raises that layer's loss.
+Drawn for each recipe with a constrained group whose runs logged the weights
+(../effective_weights.py). Where a weight is negative, the update raises that layer's loss.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class EffectiveWeights(FigureType):
 
 
 def draw(group: Group, weights: dict[int, pd.DataFrame], note: str = "") -> Drawing:
-    """Two panels: the weights of one seed over the updates, and how often each layer's is negative, of all seeds.
+    """Two panels: the weights of one seed over the updates, and how often each layer's is negative,
+    of all seeds.
 
     `note` says how the group was chosen.
     """
@@ -54,10 +55,17 @@ def draw(group: Group, weights: dict[int, pd.DataFrame], note: str = "") -> Draw
     _draw_weights(over_training, first)
     over_training.set(title=f"Effective weights, seed {seed}", xlabel="update", ylabel="$w_l$")
     _draw_shares(shares, [negative_shares(mine) for mine in weights.values()])
-    shares.set(title="Updates with a negative weight", xlabel="layer", ylabel="share of logged updates", ylim=(0, 1))
+    shares.set(
+        title="Updates with a negative weight",
+        xlabel="layer",
+        ylabel="share of logged updates",
+        ylim=(0, 1),
+    )
     legend_below(figure)
     title = f"{group.recipe}: effective weights of the layer losses, {group.objective}, {seeds_text(len(weights))}"
-    return Drawing(figure, f"{title}{note}; where a weight is negative, the update raises that layer's loss")
+    return Drawing(
+        figure, f"{title}{note}; where a weight is negative, the update raises that layer's loss"
+    )
 
 
 def _draw_weights(axes: Any, weights: pd.DataFrame) -> None:
@@ -65,7 +73,9 @@ def _draw_weights(axes: Any, weights: pd.DataFrame) -> None:
     steps = weights.index.get_level_values("step")
     layers = [int(layer) for layer in weights.columns]
     named = layers if len(layers) <= _MOST_NAMES else [layers[0], layers[-1]]
-    for layer, color in zip(layers, plt.get_cmap("viridis")(np.linspace(0.9, 0, len(layers))), strict=True):
+    for layer, color in zip(
+        layers, plt.get_cmap("viridis")(np.linspace(0.9, 0, len(layers))), strict=True
+    ):
         values = weights[layer].to_numpy()
         label = f"layer {layer}" if layer in named else None
         axes.plot(steps, values, color=color, linewidth=1.3, label=label)

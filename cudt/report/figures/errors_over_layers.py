@@ -1,7 +1,8 @@
-"""The error of every layer's prediction, constrained against ERM: the paper's error rate over layers.
+"""The error of every layer's prediction, constrained against ERM: the paper's error rate over
+layers.
 
-Drawn for each recipe, under its main kind of noise: clean, at the training level and at the highest level. The error is
-1 − accuracy, or the metric where that is an error.
+Drawn for each recipe, under its main kind of noise: clean, at the training level and at the highest
+level. The error is 1 − accuracy, or the metric where that is an error.
 """
 
 from __future__ import annotations
@@ -54,13 +55,22 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
 
 
 def compared_levels(groups: Sequence[Group], kind: str) -> dict[float, str]:
-    """Of the levels that all groups have layers at: the lowest, that of training and the highest, each with a note."""
-    shared = set.intersection(*({*_tested_levels(group, kind)} for group in groups)) if groups else set()
+    """Of the levels that all groups have layers at: the lowest, that of training and the highest,
+    each with a note.
+    """
+    shared = (
+        set.intersection(*({*_tested_levels(group, kind)} for group in groups)) if groups else set()
+    )
     if not shared:
         return {}
     trained = groups[0].level(kind)
-    # Only levels γ can equal γ_train: under noise in texts, which models are not trained on, the level is 0.
-    notes = {min(shared): "", trained: " (γ_train)" if scale_of(kind) == GAMMA else "", max(shared): ""}
+    # Only levels γ can equal γ_train: under noise in texts, which models are not trained on, the
+    # level is 0.
+    notes = {
+        min(shared): "",
+        trained: " (γ_train)" if scale_of(kind) == GAMMA else "",
+        max(shared): "",
+    }
     return {level: notes[level] for level in sorted(notes) if level in shared}
 
 

@@ -1,4 +1,5 @@
-"""The metric against the noise level, models in rows and data sets in columns: the paper's Figures 2 and 6.
+"""The metric against the noise level, models in rows and data sets in columns: the paper's Figures
+2 and 6.
 
 Drawn over all recipes, for each metric and kind of noise that at least two of them share.
 """
@@ -39,15 +40,21 @@ class RobustnessGrid(FigureType):
 
 
 def _pages(recipes: Sequence[Sequence[Group]], name: str, kind: str) -> Iterator[FigurePlan]:
-    pages = [recipes[start : start + _MOST_PANELS] for start in range(0, len(recipes), _MOST_PANELS)]
+    pages = [
+        recipes[start : start + _MOST_PANELS] for start in range(0, len(recipes), _MOST_PANELS)
+    ]
     if len(pages) == 1:
         yield FigurePlan(name, partial(draw, recipes, kind))
         return
     for number, page in enumerate(pages, 1):
-        yield FigurePlan(f"{name}-{number}", partial(draw, page, kind, f" ({number} of {len(pages)})"))
+        yield FigurePlan(
+            f"{name}-{number}", partial(draw, page, kind, f" ({number} of {len(pages)})")
+        )
 
 
-def sharing_a_metric(recipes: Sequence[Sequence[Group]]) -> dict[tuple[str, str], list[Sequence[Group]]]:
+def sharing_a_metric(
+    recipes: Sequence[Sequence[Group]],
+) -> dict[tuple[str, str], list[Sequence[Group]]]:
     """Recipes by metric and main kind of noise, sorted by model, then by data set."""
     together: dict[tuple[str, str], list[Sequence[Group]]] = {}
     for groups in recipes:
@@ -55,12 +62,16 @@ def sharing_a_metric(recipes: Sequence[Sequence[Group]]) -> dict[tuple[str, str]
         if kind:
             together.setdefault((groups[0].metric, kind), []).append(groups)
     for found in together.values():
-        found.sort(key=lambda groups: (model_name(groups[0]), task_name(groups[0]), groups[0].recipe))
+        found.sort(
+            key=lambda groups: (model_name(groups[0]), task_name(groups[0]), groups[0].recipe)
+        )
     return together
 
 
 def draw(recipes: Sequence[Sequence[Group]], kind: str, page: str = "") -> Drawing:
-    """A panel for each recipe: models × data sets, or one recipe after the other where that grid would not be full."""
+    """A panel for each recipe: models × data sets, or one recipe after the other where that grid
+    would not be full.
+    """
     wanted = PAPER_LEVELS.get(recipes[0][0].metric)
     shown = [best_depths(groups, kind, wanted) for groups in recipes]
     # A recipe may have several sections, with different weights or losses.
@@ -68,7 +79,9 @@ def draw(recipes: Sequence[Sequence[Group]], kind: str, page: str = "") -> Drawi
     named = {run.group: name for name, runs in found.items() for run in runs}
     cells = [(model_name(groups[0]), task_name(groups[0])) for groups in shown]
     is_matrix = fills_matrix(cells)
-    figure, axes = _matrix(cells) if is_matrix else wrapped_panels(len(shown), 4, width=3.2, height=2.5)
+    figure, axes = (
+        _matrix(cells) if is_matrix else wrapped_panels(len(shown), 4, width=3.2, height=2.5)
+    )
     for panel, groups, (model, task) in zip(axes, shown, cells, strict=True):
         name = f"{task}, {model}" if is_matrix else named[groups[0].key]
         draw_curves(panel, groups, kind, panel_title(plain(name), groups, kind), counts=False)
@@ -104,7 +117,9 @@ def _matrix(cells: Sequence[tuple[str, str]]) -> tuple[Any, list[Any]]:
 
 
 def fills_matrix(cells: Sequence[tuple[str, str]]) -> bool:
-    """Whether models × data sets is worth drawing: each cell occurs once, and at least half of them occur."""
+    """Whether models × data sets is worth drawing: each cell occurs once, and at least half of them
+    occur.
+    """
     rows, columns = ({cell[i] for cell in cells} for i in (0, 1))
     fits = len(rows) <= _MOST_ROWS and len(columns) <= _MOST_ROWS
     return fits and len(set(cells)) == len(cells) and 2 * len(cells) >= len(rows) * len(columns)

@@ -1,9 +1,10 @@
 """Runs that do not keep their constraints, next to ERM: the paper's example of an infeasible model.
 
-Drawn over all recipes: of each with an infeasible constrained run, the run with most violated constraints (of the
-evaluated ones, where there are any) and the ERM run it is compared with. Three panels each: validation losses with the
-limit of each constraint, the metric under noise, and the metric of each layer; only the first where nothing was
-evaluated. The metric is PSNR where the task measures it, as in the paper.
+Drawn over all recipes: of each with an infeasible constrained run, the run with most violated
+constraints (of the evaluated ones, where there are any) and the ERM run it is compared with. Three
+panels each: validation losses with the limit of each constraint, the metric under noise, and the
+metric of each layer; only the first where nothing was evaluated. The metric is PSNR where the task
+measures it, as in the paper.
 """
 
 from __future__ import annotations
@@ -58,11 +59,15 @@ class InfeasibleRuns(FigureType):
         """One with a run of each recipe."""
         runs = [run for groups in recipes for group in groups for run in group.runs]
         if worst := most_violated(runs):
-            yield FigurePlan(self.name, partial(draw, [InfeasibleRun(run, _compared_erm(run, runs)) for run in worst]))
+            yield FigurePlan(
+                self.name,
+                partial(draw, [InfeasibleRun(run, _compared_erm(run, runs)) for run in worst]),
+            )
 
 
 def most_violated(runs: Sequence[ReadRun]) -> list[ReadRun]:
-    """Of each recipe the infeasible run that violates most constraints; the run with most violations first.
+    """Of each recipe the infeasible run that violates most constraints; the run with most
+    violations first.
 
     Evaluated runs come before others, of which only the losses can be shown.
     """
@@ -74,7 +79,11 @@ def most_violated(runs: Sequence[ReadRun]) -> list[ReadRun]:
 
 
 def _rank(run: ReadRun) -> tuple[bool, int, int]:
-    return bool(run.curves), len(run.failing.get("violated", [])), len(run.failing.get("relaxed", []))
+    return (
+        bool(run.curves),
+        len(run.failing.get("violated", [])),
+        len(run.failing.get("relaxed", [])),
+    )
 
 
 def _compared_erm(run: ReadRun, runs: Sequence[ReadRun]) -> ReadRun | None:
@@ -83,7 +92,9 @@ def _compared_erm(run: ReadRun, runs: Sequence[ReadRun]) -> ReadRun | None:
         if run in match:
             found = choose(match, _kind(run)).get(BASELINE)
             candidates = found.runs if found is not None else []
-            return next((one for one in candidates if one.seed == run.seed), next(iter(candidates), None))
+            return next(
+                (one for one in candidates if one.seed == run.seed), next(iter(candidates), None)
+            )
     return None
 
 
@@ -95,7 +106,10 @@ def _kind(run: ReadRun) -> str:
 
 def draw(shown: Sequence[InfeasibleRun]) -> Drawing:
     """A row for each run."""
-    drawn = [_draw_constraints, *([_draw_curves, _draw_layers] if any(one.is_evaluated for one in shown) else [])]
+    drawn = [
+        _draw_constraints,
+        *([_draw_curves, _draw_layers] if any(one.is_evaluated for one in shown) else []),
+    ]
     figure, grid = panels(len(shown), len(drawn), 3.5, 2.7)
     for row, one in zip(grid, shown, strict=True):
         for axes, draw_panel in zip(row, drawn, strict=True):
@@ -103,7 +117,9 @@ def draw(shown: Sequence[InfeasibleRun]) -> Drawing:
             if not any(len(line.get_xdata()) for line in axes.lines):
                 axes.remove()
     legend_below(figure)
-    chosen = "of each recipe, the run with most violated layers on validation data, evaluated ones first"
+    chosen = (
+        "of each recipe, the run with most violated layers on validation data, evaluated ones first"
+    )
     return Drawing(figure, f"Infeasible runs{_next_to(shown)}: {chosen}, 1 seed each")
 
 
@@ -111,7 +127,9 @@ def _next_to(shown: Sequence[InfeasibleRun]) -> str:
     counts = sum(one.erm is not None for one in shown)
     if not counts:
         return ""
-    return " next to ERM" if counts == len(shown) else " next to ERM where there is a comparable run"
+    return (
+        " next to ERM" if counts == len(shown) else " next to ERM where there is a comparable run"
+    )
 
 
 def _draw_constraints(axes: Any, one: InfeasibleRun) -> None:
@@ -132,7 +150,11 @@ def _draw_constraints(axes: Any, one: InfeasibleRun) -> None:
         if failing.any():
             style = {"color": FAILED_COLOR, "marker": marker, "s": 70, "zorder": 4}
             axes.scatter(layers[failing], losses[failing], label=word, **style)
-    axes.set(xlabel="layer", ylabel="validation loss", title=f"{_name(one.run)}\n{_failing_text(one.run)}")
+    axes.set(
+        xlabel="layer",
+        ylabel="validation loss",
+        title=f"{_name(one.run)}\n{_failing_text(one.run)}",
+    )
     axes.title.set_fontsize(9)
     layer_ticks(axes, [int(layer) for layer in layers])
     of_erm = [verdict.loss for verdict in one.erm.info.verdicts] if one.erm is not None else []
@@ -147,7 +169,9 @@ def _draw_curves(axes: Any, one: InfeasibleRun) -> None:
         rows = run.ood[(run.ood["perturbation"] == kind) & (run.ood["metric"] == metric)]
         values = rows.groupby("gamma")["value"].mean()
         _line(axes, run, values.index, values)
-    axes.set(xlabel=scale_of(kind).axis, ylabel=f"test {_spelled(metric)}", title=f"Under {kind} noise")
+    axes.set(
+        xlabel=scale_of(kind).axis, ylabel=f"test {_spelled(metric)}", title=f"Under {kind} noise"
+    )
 
 
 def _draw_layers(axes: Any, one: InfeasibleRun) -> None:
@@ -160,14 +184,18 @@ def _draw_layers(axes: Any, one: InfeasibleRun) -> None:
         rows = table[table["name"] == metric].sort_values("layer")
         _line(axes, run, rows["layer"], rows["value"])
     axes.set(
-        xlabel="layer", ylabel=f"test {_spelled(metric)}", title=f"By layer at {scale_of(kind).symbol} = {level:g}"
+        xlabel="layer",
+        ylabel=f"test {_spelled(metric)}",
+        title=f"By layer at {scale_of(kind).symbol} = {level:g}",
     )
     layer_ticks(axes, range(1, one.run.n_layers + 1))
 
 
 def _layer_metrics(run: ReadRun, kind: str, level: float) -> pd.DataFrame:
     """Every metric of each layer on test data at one level, as (layer, name, value)."""
-    own = run.layers[run.layers["split"] == "test"].assign(name=run.metric, value=run.layers["metric"])
+    own = run.layers[run.layers["split"] == "test"].assign(
+        name=run.metric, value=run.layers["metric"]
+    )
     rows = pd.concat([own, run.run.read_table("layer_metrics")], ignore_index=True)
     return rows[(rows["perturbation"] == kind) & (rows["gamma"] == level)]
 
@@ -178,7 +206,15 @@ def _metric(run: ReadRun, names: Any) -> str:
 
 def _line(axes: Any, run: ReadRun, x: Any, y: Any) -> None:
     no_band = np.full(len(y), np.nan)
-    line(axes, x, y, no_band, no_band, objectives.label(run.objective), objectives.style(run.objective))
+    line(
+        axes,
+        x,
+        y,
+        no_band,
+        no_band,
+        objectives.label(run.objective),
+        objectives.style(run.objective),
+    )
 
 
 def _spelled(metric: str) -> str:
@@ -186,12 +222,17 @@ def _spelled(metric: str) -> str:
 
 
 def _name(run: ReadRun) -> str:
-    return f"{plain(run.recipe)}, L = {run.n_layers}, γ_train = {run.gamma_train:g}, seed {run.seed}"
+    return (
+        f"{plain(run.recipe)}, L = {run.n_layers}, γ_train = {run.gamma_train:g}, seed {run.seed}"
+    )
 
 
 def _failing_text(run: ReadRun) -> str:
     """The layers whose constraints fail."""
-    layers, count = [layer for mine in run.failing.values() for layer in mine], len(run.info.verdicts)
+    layers, count = (
+        [layer for mine in run.failing.values() for layer in mine],
+        len(run.info.verdicts),
+    )
     if len(layers) == count > 1:
         return f"fails at all {count} layers"
     return f"fails at layer{'s' if len(layers) > 1 else ''} {ranges(layers)} of {count}"

@@ -1,4 +1,5 @@
-"""Density and distribution of f_l / f_{l−1} over examples: the paper's PDF and CDF of the ratios per sample.
+"""Density and distribution of f_l / f_{l−1} over examples: the paper's PDF and CDF of the ratios
+per sample.
 
 Drawn for each recipe and each kind of noise for which a run has ratios.
 """
@@ -45,12 +46,16 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
         style = {key: drawn[group.key][key] for key in ("color", "linestyle")}
         density = finite(bins["share"]) / (bins["right"] - bins["left"]).to_numpy()
         left.stairs(density, [0, *bins["right"]], label=named[group.key], **style)
-        right.plot([0, *bins["right"]], [0, *finite(bins["cumulative"])], label=named[group.key], **style)
+        right.plot(
+            [0, *bins["right"]], [0, *finite(bins["cumulative"])], label=named[group.key], **style
+        )
     rate = _asked_rate(shown)
     for axes, title in ((left, "Density"), (right, "Share of steps below")):
         guide(axes, x=1)
         if rate is not None:
-            guide(axes, x=1 - rate, color=ASKED_COLOR, linestyle="-.", label=f"1 − α = {1 - rate:.3g}")
+            guide(
+                axes, x=1 - rate, color=ASKED_COLOR, linestyle="-.", label=f"1 − α = {1 - rate:.3g}"
+            )
         axes.set(xlabel=r"$f_l\,/\,f_{l-1}$ of an example", title=title, xlim=(0, 2))
     legend_below(figure)
     level = level_text(kind, shown)
@@ -65,13 +70,16 @@ def _bins(group: Group, kind: str) -> pd.DataFrame:
 
 
 def _asked_rate(groups: Sequence[Group]) -> float | None:
-    """The descent rate α that all constrained groups were asked for, where that is one number above 0.
+    """The descent rate α that all constrained groups were asked for, where that is one number above
+    0.
 
     A ladder of bounds asks for no ratio.
     """
     constrained = [group for group in groups if objectives.is_constrained(group.objective)]
     rates = {group.settings.get("descent.alpha") for group in constrained}
-    if len(rates) != 1 or any(group.settings.get("descent.form") == "ladder" for group in constrained):
+    if len(rates) != 1 or any(
+        group.settings.get("descent.form") == "ladder" for group in constrained
+    ):
         return None
     (rate,) = rates
     return rate if isinstance(rate, int | float) and rate > 0 else None

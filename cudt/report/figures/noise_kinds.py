@@ -1,4 +1,5 @@
-"""The metric under each kind of noise: the paper's figures of uniform and discrete noise, next to Gaussian.
+"""The metric under each kind of noise: the paper's figures of uniform and discrete noise, next to
+Gaussian.
 
 Drawn for each recipe that was evaluated under more than one kind of noise.
 """

@@ -44,7 +44,9 @@ def save(drawing: Drawing, recipe: str, stem: Path, *, grid: bool = True) -> Fig
 
 
 def _lay_out_once(figure: Any) -> None:
-    """Compute the layout now and keep it: each format would compute it twice, which takes longer than drawing."""
+    """Compute the layout now and keep it: each format would compute it twice, which takes longer
+    than drawing.
+    """
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)

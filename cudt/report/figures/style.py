@@ -1,4 +1,6 @@
-"""The colours and markers of lines: by objective, by variant of an objective, and by the value of a setting."""
+"""The colours and markers of lines: by objective, by variant of an objective, and by the value of a
+setting.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,20 @@ NOISY_INPUT: dict[str, Any] = {"color": "0.45", "linestyle": ":", "linewidth": 1
 
 
 def ordered_styles(count: int) -> list[dict[str, Any]]:
-    """Styles for values that have an order: from light to dark, so that a print in grey keeps it."""
+    """Styles for values that have an order: from light to dark, so that a print in grey keeps
+    it.
+    """
     shades = matplotlib.colormaps["cividis_r"](np.linspace(0.12, 1, count) if count > 1 else [1.0])
-    return [{"color": colors.to_hex(shade), "marker": MARKERS[i % len(MARKERS)]} for i, shade in enumerate(shades)]
+    return [
+        {"color": colors.to_hex(shade), "marker": MARKERS[i % len(MARKERS)]}
+        for i, shade in enumerate(shades)
+    ]
 
 
 def variant_style(objective: str, index: int, count: int) -> dict[str, Any]:
-    """The style of one of `count` variants of an objective: a shade of its colour, and a marker of its own."""
+    """The style of one of `count` variants of an objective: a shade of its colour, and a marker of
+    its own.
+    """
     style = objectives.style(objective)
     if count > 1:
         paler = 0.6 * index / (count - 1)

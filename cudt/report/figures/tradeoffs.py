@@ -1,7 +1,9 @@
-"""The metric under noise in the three settings in which the paper shows a trade-off between ID and OOD quality.
+"""The metric under noise in the three settings in which the paper shows a trade-off between ID and
+OOD quality.
 
-Drawn over all recipes that are the paper's (`published`): a panel for UT on ShanghaiTech, ViT on UCSD and DUST on
-Avenue, each at the paper's depth and γ_train, or where no runs have these at the depth and γ_train of other figures.
+Drawn over all recipes that are the paper's (`published`): a panel for UT on ShanghaiTech, ViT on
+UCSD and DUST on Avenue, each at the paper's depth and γ_train, or where no runs have these at the
+depth and γ_train of other figures.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from cudt.report.groups import Group
 from cudt.report.published import is_published
 
 #: Model, data set, depth and γ_train of the paper's three panels.
-_SETTINGS = (("UT", "ShanghaiTech", 7, 0.09), ("ViT", "UCSD", 12, 0.13), ("DUST", "Avenue", 7, 0.15))
+_SETTINGS = (
+    ("UT", "ShanghaiTech", 7, 0.09),
+    ("ViT", "UCSD", 12, 0.13),
+    ("DUST", "Avenue", 7, 0.15),
+)
 
 
 class Tradeoffs(FigureType):
@@ -35,16 +41,22 @@ class Tradeoffs(FigureType):
             found = _shown(recipes, model, dataset, layers, gamma)
             if found:
                 shown.append(found)
-                is_same = all((group.n_layers, group.gamma_train) == (layers, gamma) for group in found)
+                is_same = all(
+                    (group.n_layers, group.gamma_train) == (layers, gamma) for group in found
+                )
                 if not is_same:
                     notes.append(f"{model} on {dataset} has L = {layers} and γ_train = {gamma:g}")
         if shown:
             yield FigurePlan(self.name, partial(draw, shown, notes))
 
 
-def _shown(recipes: Sequence[Sequence[Group]], model: str, dataset: str, layers: int, gamma: float) -> list[Group]:
+def _shown(
+    recipes: Sequence[Sequence[Group]], model: str, dataset: str, layers: int, gamma: float
+) -> list[Group]:
     """One group of each objective of a setting; empty without runs."""
-    published = [[group for group in groups if _is_of(group.runs[0], model, dataset)] for groups in recipes]
+    published = [
+        [group for group in groups if _is_of(group.runs[0], model, dataset)] for groups in recipes
+    ]
     mine = next((groups for groups in published if groups), [])
     kind = main_kind(mine)
     if kind is None:
@@ -54,7 +66,9 @@ def _shown(recipes: Sequence[Sequence[Group]], model: str, dataset: str, layers:
 
 def _is_of(run: ReadRun, model: str, dataset: str) -> bool:
     named = run.run.recipe.settings.published
-    return named is not None and (named.model, named.dataset) == (model, dataset) and is_published(run)
+    return (
+        named is not None and (named.model, named.dataset) == (model, dataset) and is_published(run)
+    )
 
 
 def draw(shown: Sequence[Sequence[Group]], notes: Sequence[str]) -> Drawing:
@@ -62,13 +76,17 @@ def draw(shown: Sequence[Sequence[Group]], notes: Sequence[str]) -> Drawing:
     figure, axes = wrapped_panels(len(shown), 3)
     kinds = [main_kind(groups) or "" for groups in shown]
     for panel, groups, kind in zip(axes, shown, kinds, strict=True):
-        draw_curves(panel, groups, kind, panel_title(plain(groups[0].recipe), groups, kind), counts=False)
+        draw_curves(
+            panel, groups, kind, panel_title(plain(groups[0].recipe), groups, kind), counts=False
+        )
         panel.title.set_fontsize(9)
     legend_below(figure)
     counts = seeds_range([group for groups in shown for group in groups], kinds[0])
     other = f" (in the paper, {'; '.join(notes)})" if notes else ""
     return Drawing(
-        figure, f"In and out of distribution: {shown[0][0].metric} in the paper's three settings, {counts}{other}"
+        figure,
+        f"In and out of distribution: {shown[0][0].metric} in the paper's three settings, "
+        f"{counts}{other}",
     )
 
 

@@ -1,4 +1,5 @@
-"""The metric against the noise level for each γ_train, constrained against ERM: the paper's curves per training level.
+"""The metric against the noise level for each γ_train, constrained against ERM: the paper's curves
+per training level.
 
 Drawn for each recipe of which one depth was trained at more than one γ_train.
 """
@@ -39,7 +40,10 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
     """A panel for each γ_train, with one group of each objective."""
     groups = _alike(groups, kind)
     levels = levels_of_training(groups, kind)
-    shown = {level: pair([group for group in groups if group.gamma_train == level], kind) for level in levels}
+    shown = {
+        level: pair([group for group in groups if group.gamma_train == level], kind)
+        for level in levels
+    }
     figure, axes = wrapped_panels(len(levels), 3, height=2.7)
     for panel, level in zip(axes, levels, strict=True):
         draw_curves(panel, shown[level], kind, panel_title("", shown[level], kind), counts=False)
@@ -52,10 +56,11 @@ def draw(groups: Sequence[Group], kind: str) -> Drawing:
 
 
 def _alike(groups: Sequence[Group], kind: str) -> list[Group]:
-    """The groups of the depth and the kind of constraints that have most levels: panels are to differ in γ_train alone.
+    """The groups of the depth and the kind of constraints that have most levels: panels are to
+    differ in γ_train alone.
 
-    Of several depths it is the deepest, of several kinds the paper's. If an objective has runs with the same settings
-    at all levels, only these.
+    Of several depths it is the deepest, of several kinds the paper's. If an objective has runs with
+    the same settings at all levels, only these.
     """
     deep = _of_most_levels(groups, kind, lambda group: -group.n_layers)
     by_objective: dict[str, list[Group]] = {}
@@ -71,7 +76,9 @@ def _alike(groups: Sequence[Group], kind: str) -> list[Group]:
 
 
 def _other_settings(group: Group) -> str:
-    return repr(sorted(item for item in group.runs[0].settings.items() if item[0] != "noise.gamma_train"))
+    return repr(
+        sorted(item for item in group.runs[0].settings.items() if item[0] != "noise.gamma_train")
+    )
 
 
 def _of_most_levels(groups: Sequence[Group], kind: str, key: Callable[[Group], Any]) -> list[Group]:
@@ -79,7 +86,11 @@ def _of_most_levels(groups: Sequence[Group], kind: str, key: Callable[[Group], A
     parts: dict[Any, list[Group]] = {}
     for group in groups:
         parts.setdefault(key(group), []).append(group)
-    return max((parts[value] for value in sorted(parts)), key=lambda mine: len(_levels(mine, kind)), default=[])
+    return max(
+        (parts[value] for value in sorted(parts)),
+        key=lambda mine: len(_levels(mine, kind)),
+        default=[],
+    )
 
 
 def _levels(groups: Sequence[Group], kind: str) -> set[float]:
@@ -91,7 +102,10 @@ def levels_of_training(groups: Sequence[Group], kind: str) -> list[float]:
     levels = sorted(_levels(groups, kind))
     if len(levels) <= _MOST_PANELS:
         return levels
-    return [levels[round(index * (len(levels) - 1) / (_MOST_PANELS - 1))] for index in range(_MOST_PANELS)]
+    return [
+        levels[round(index * (len(levels) - 1) / (_MOST_PANELS - 1))]
+        for index in range(_MOST_PANELS)
+    ]
 
 
 FIGURE = TrainingLevels()

@@ -20,9 +20,14 @@ _LABEL_WIDTH, _LABEL_LINES = 60, 3
 
 
 def labels(
-    groups: Sequence[Group], kind: str, *, counts: bool = True, written: Callable[[str], str] | None = None
+    groups: Sequence[Group],
+    kind: str,
+    *,
+    counts: bool = True,
+    written: Callable[[str], str] | None = None,
 ) -> dict[GroupKey, str]:
-    """The label of each group: its objective, what sets it apart, its kind of constraints and its number of seeds.
+    """The label of each group: its objective, what sets it apart, its kind of constraints and its
+    number of seeds.
 
     `written` shortens and escapes the settings; by default for a legend.
     """
@@ -31,13 +36,17 @@ def labels(
     named = {}
     for objective, text in called.items():
         mine = [group for group in groups if group.objective == objective]
-        names = distinct([written(name) for name in variant_names(objective, [group.settings for group in mine])])
+        names = distinct(
+            [written(name) for name in variant_names(objective, [group.settings for group in mine])]
+        )
         methods = {constraint_kind(group.runs[0]) for group in mine}
         # Where they differ, the names say it.
         method = methods.pop() if len(methods) == 1 else ""
         for group, name in zip(mine, names, strict=True):
             notes = [method] * bool(method) + [how_many(group, kind)] * counts
-            named[group.key] = text + (f" {name}" if name else "") + (f" ({', '.join(notes)})" if notes else "")
+            named[group.key] = (
+                text + (f" {name}" if name else "") + (f" ({', '.join(notes)})" if notes else "")
+            )
     return {group.key: named[group.key] for group in groups}
 
 
@@ -51,8 +60,12 @@ def styles(groups: Sequence[Group]) -> dict[GroupKey, dict[str, Any]]:
     return made
 
 
-def chosen_text(shown: Sequence[Group], available: Sequence[Group], gamma_train: float | None = None) -> str:
-    """How the groups that are shown were chosen, for a caption; `gamma_train` is that of the paper's figure."""
+def chosen_text(
+    shown: Sequence[Group], available: Sequence[Group], gamma_train: float | None = None
+) -> str:
+    """How the groups that are shown were chosen, for a caption; `gamma_train` is that of the
+    paper's figure.
+    """
     notes = []
     if len(shown) < len(available):
         notes.append(f"{len(shown)} of {len(available)} variants, those of the first table")
@@ -74,7 +87,9 @@ def _about_level(shown: Sequence[Group], wanted: float, n_levels: int) -> list[s
 
 
 def _that_all_have(shown: Sequence[Group]) -> str:
-    return " that both objectives have" if is_comparison([group.objective for group in shown]) else ""
+    return (
+        " that both objectives have" if is_comparison([group.objective for group in shown]) else ""
+    )
 
 
 def level_text(kind: str, groups: Sequence[Group]) -> str:
@@ -89,7 +104,9 @@ def how_many(group: Group, kind: str) -> str:
 
 
 def seeds_of_each(groups: Sequence[Group], kind: str) -> str:
-    """The number of runs of each objective, where each has one group: `3 seeds each`, or `best of 5 constrained, …`."""
+    """The number of runs of each objective, where each has one group: `3 seeds each`, or `best of 5
+    constrained, …`.
+    """
     counts = {how_many(group, kind) for group in groups}
     if len(counts) == 1:
         return counts.pop() + (" each" if len(groups) > 1 else "")
@@ -98,12 +115,20 @@ def seeds_of_each(groups: Sequence[Group], kind: str) -> str:
 
 
 def seeds_range(groups: Sequence[Group], kind: str) -> str:
-    """The number of runs behind each line of a figure: `3 seeds`, `1 to 3 seeds`, or `best of 5`."""
+    """The number of runs behind each line of a figure: `3 seeds`, `1 to 3 seeds`, or `best of
+    5`.
+    """
     counts = sorted({group.seeds(kind) for group in groups if not group.best_of})
     selected = sorted({group.best_of for group in groups if group.best_of})
-    texts = [seeds_text(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"] if counts else []
+    texts = (
+        [seeds_text(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"]
+        if counts
+        else []
+    )
     if selected:
-        texts.append(f"best of {selected[0]}" + (f" to {selected[-1]}" if len(selected) > 1 else ""))
+        texts.append(
+            f"best of {selected[0]}" + (f" to {selected[-1]}" if len(selected) > 1 else "")
+        )
     return " or ".join(texts)
 
 

@@ -33,8 +33,16 @@ def build(made: Material) -> list[PageSection]:
     """Every section that the runs have data for."""
     types = section_types()
     recipes = families(made.compared)
-    found = [(recipe, section, section.of_recipe(runs, made)) for recipe, runs in recipes.items() for section in types]
-    return [_section(recipe, section.title, content) for recipe, section, content in found if content is not None]
+    found = [
+        (recipe, section, section.of_recipe(runs, made))
+        for recipe, runs in recipes.items()
+        for section in types
+    ]
+    return [
+        _section(recipe, section.title, content)
+        for recipe, section, content in found
+        if content is not None
+    ]
 
 
 def _section(recipe: str, title: str, content: Content) -> PageSection:

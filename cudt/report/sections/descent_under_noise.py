@@ -15,14 +15,18 @@ from cudt.report.sections.base import Content, SectionType
 from cudt.report.text_table import Entry, TextTable
 
 _ABOUT_KEPT = (
-    "On test data. kept: the number of constraints that are met or borderline (a violation within two standard "
-    "errors), as a mean over seeds; every objective is judged by the α and f_0 of the constrained runs. best layer: "
+    "On test data. kept: the number of constraints that are met or borderline (a violation "
+    "within two standard "
+    "errors), as a mean over seeds; every objective is judged by the α and f_0 of the "
+    "constrained runs. best layer: "
     "the one with the lowest loss, as a range over seeds."
 )
 
 
 class DescentTable(SectionType):
-    """For each recipe whose runs have the constraints of every noise level: the groups of the figure."""
+    """For each recipe whose runs have the constraints of every noise level: the groups of the
+    figure.
+    """
 
     title = "Descent under noise"
 

@@ -17,10 +17,14 @@ from cudt.report.text_table import Entry, TextTable
 
 _HEADINGS = ["accuracy", "layers", "FLOPs"]
 _NOTE = (
-    "Means over seeds, on test data. An example leaves at the first layer whose answer the rule accepts. Each run's "
-    "threshold is the one with the least mean depth whose accuracy on validation data at γ_train is at most half a "
-    "percentage point below that of the full model. accuracy: with early exit, in brackets what it changes against the "
-    "full model, in percentage points. layers: the mean number. FLOPs: as a share of the full model's, with the "
+    "Means over seeds, on test data. An example leaves at the first layer whose answer the rule "
+    "accepts. Each run's "
+    "threshold is the one with the least mean depth whose accuracy on validation data at γ_train "
+    "is at most half a "
+    "percentage point below that of the full model. accuracy: with early exit, in brackets what "
+    "it changes against the "
+    "full model, in percentage points. layers: the mean number. FLOPs: as a share of the full "
+    "model's, with the "
     "readouts of all layers that the rule reads."
 )
 
@@ -50,7 +54,11 @@ def _table(groups: Sequence[Group], kind: str) -> TextTable:
         groups=[("", 2), *((named[group.key], len(_HEADINGS)) for group in groups)],
         headings=["rule", symbol, *(heading for _ in groups for heading in _HEADINGS)],
         rows=[
-            [Entry(rule), Entry(f"{level:g}"), *(cell for group in groups for cell in _cells(group, kind, level, rule))]
+            [
+                Entry(rule),
+                Entry(f"{level:g}"),
+                *(cell for group in groups for cell in _cells(group, kind, level, rule)),
+            ]
             for rule in RULES
             for level in shown_levels(groups, kind)
         ],

@@ -1,4 +1,6 @@
-"""The multipliers λ_l and the effective weights w_l by layer, and how often a weight is negative."""
+"""The multipliers λ_l and the effective weights w_l by layer, and how often a weight is
+negative.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ import pandas as pd
 
 from cudt.report import objectives
 from cudt.report.collect import ReadRun
-from cudt.report.effective_weights import any_negative, means, negative_shares, weights_at_end, with_weights
+from cudt.report.effective_weights import (
+    any_negative,
+    means,
+    negative_shares,
+    weights_at_end,
+    with_weights,
+)
 from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.words import chosen_text, seeds_text
 from cudt.report.groups import Group
@@ -18,10 +26,13 @@ from cudt.report.text_table import Entry, TextTable
 
 _HEADINGS = ["layer", "λ best", "λ last", "w evaluated", "w last", "negative"]
 _NOTE = (
-    "Means over seeds. λ: at the end of the best and of the last epoch. w: at the end of the epoch whose weights are "
+    "Means over seeds. λ: at the end of the best and of the last epoch. w: at the end of the "
+    "epoch whose weights are "
     "evaluated, and of training. w_l is the weight of layer l's loss in the update: λ_l minus "
-    "what the constraint of layer l + 1 takes away (nothing with the proxy gradient or on the ladder), plus 1 at "
-    "the last layer. negative: the share of logged updates in which w_l < 0, so that the update raises the loss of "
+    "what the constraint of layer l + 1 takes away (nothing with the proxy gradient or on the "
+    "ladder), plus 1 at "
+    "the last layer. negative: the share of logged updates in which w_l < 0, so that the update "
+    "raises the loss of "
     "layer l. Bold: negative weights."
 )
 
@@ -63,7 +74,11 @@ def _table(group: Group, logged: Mapping[int, pd.DataFrame], note: str) -> TextT
         groups=[("", len(_HEADINGS))],
         headings=_HEADINGS,
         rows=[
-            [Entry(str(layer)), *(_entry(column.get(layer)) for column in columns), Entry(f"{negative[layer]:.0%}")]
+            [
+                Entry(str(layer)),
+                *(_entry(column.get(layer)) for column in columns),
+                Entry(f"{negative[layer]:.0%}"),
+            ]
             for layer in range(1, group.n_layers + 1)
         ],
         notes=[_NOTE],

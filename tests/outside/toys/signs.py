@@ -45,7 +45,10 @@ class Signs(Classification):
     def __init__(self, config: Config) -> None:
         generator = torch.Generator().manual_seed(0)
         self._splits = {
-            split: [NumberRow(f"{split}-{i}", torch.randn(config.length, generator=generator)) for i in range(size)]
+            split: [
+                NumberRow(f"{split}-{i}", torch.randn(config.length, generator=generator))
+                for i in range(size)
+            ]
             for split, size in SIZES.items()
         }
 

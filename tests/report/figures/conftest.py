@@ -23,7 +23,8 @@ def axes():
 
 @pytest.fixture
 def drawn(monkeypatch) -> list[Any]:
-    """The figures that are drawn from now on, in this process; they are not saved, which takes most of the time."""
+    """The figures that are drawn from now on, in this process; they are not saved, which takes most
+    of the time."""
     kept: list[Any] = []
 
     def keep(drawing: Drawing, recipe: str, stem: Path) -> Figure:

@@ -18,18 +18,43 @@ def trained_at(gamma: float) -> list[str]:
 
 
 def test_the_pair_is_at_the_highest_gamma_train_that_both_objectives_have(trained_run, tmp_path):
-    for gamma, objective in ((0.3, "constrained"), (0.3, "erm"), (0.6, "constrained"), (0.6, "erm"), (0.9, "erm")):
-        make_run(trained_run, tmp_path, CURVE, objective=objective, overrides=trained_at(gamma), gamma_train=gamma)
+    for gamma, objective in (
+        (0.3, "constrained"),
+        (0.3, "erm"),
+        (0.6, "constrained"),
+        (0.6, "erm"),
+        (0.9, "erm"),
+    ):
+        make_run(
+            trained_run,
+            tmp_path,
+            CURVE,
+            objective=objective,
+            overrides=trained_at(gamma),
+            gamma_train=gamma,
+        )
     chosen = choose.pair(groups_of(tmp_path), "gaussian")
-    assert [(group.objective, group.gamma_train) for group in chosen] == [("constrained", 0.6), ("erm", 0.6)]
+    assert [(group.objective, group.gamma_train) for group in chosen] == [
+        ("constrained", 0.6),
+        ("erm", 0.6),
+    ]
 
 
 def test_the_pair_is_at_the_papers_gamma_train_where_there_is_one(trained_run, tmp_path):
     for gamma, objective in itertools.product((0.2, 0.8), ("constrained", "erm")):
-        make_run(trained_run, tmp_path, CURVE, objective=objective, overrides=trained_at(gamma), gamma_train=gamma)
+        make_run(
+            trained_run,
+            tmp_path,
+            CURVE,
+            objective=objective,
+            overrides=trained_at(gamma),
+            gamma_train=gamma,
+        )
     groups = groups_of(tmp_path)
     # Without another level, that of the paper's Figure 1.
-    assert [choose.pair(groups, "gaussian", wanted)[0].gamma_train for wanted in (0.2, 0.13, None)] == [0.2, 0.8, 0.2]
+    assert [
+        choose.pair(groups, "gaussian", wanted)[0].gamma_train for wanted in (0.2, 0.13, None)
+    ] == [0.2, 0.8, 0.2]
 
 
 def test_of_several_variants_the_best_run_on_validation_data_is_shown_alone(trained_run, tmp_path):
@@ -37,23 +62,43 @@ def test_of_several_variants_the_best_run_on_validation_data_is_shown_alone(trai
     for alpha, loss in losses.items():
         for seed in range(1 if alpha == 0.1 else 2):
             best = {"epoch": 1, "validation_loss": loss + 0.01 * seed}
-            make_run(trained_run, tmp_path, CURVE, seed=seed, overrides=[f"descent.alpha={alpha}"], best=best)
+            make_run(
+                trained_run,
+                tmp_path,
+                CURVE,
+                seed=seed,
+                overrides=[f"descent.alpha={alpha}"],
+                best=best,
+            )
     (chosen,) = choose.pair(groups_of(tmp_path), "gaussian")
     assert chosen.settings["descent.alpha"] == 0.3
-    assert ([run.seed for run in chosen.runs], chosen.best_of, chosen.seeds("gaussian")) == ([0], 7, 1)
+    assert ([run.seed for run in chosen.runs], chosen.best_of, chosen.seeds("gaussian")) == (
+        [0],
+        7,
+        1,
+    )
 
 
 def full_scale(trained_run, folder: Path) -> set[str]:
-    """Runs as `--scale full` leaves them for imdb-roberta; returns the names of those of the α ablation.
+    """Runs as `--scale full` leaves them for imdb-roberta; returns the names of those of the α
+    ablation.
 
-    A search of two trials on each side, and three values of α on three seeds; α = 0 has the lowest validation loss.
+    A search of two trials on each side, and three values of α on three seeds; α = 0 has the lowest
+    validation loss.
     """
     for alpha in (0.1, 0.2):
         best, overrides = {"validation_loss": 0.5 + alpha}, [f"descent.alpha={alpha}"]
         make_run(trained_run, folder, {0.0: 0.9, 1.0: 0.7 - alpha}, overrides=overrides, best=best)
     for rate in (0.01, 0.02):
         best, overrides = {"validation_loss": 0.5 + rate}, [f"training.learning_rate={rate}"]
-        make_run(trained_run, folder, {0.0: 0.9, 1.0: 0.5 - rate}, objective="erm", overrides=overrides, best=best)
+        make_run(
+            trained_run,
+            folder,
+            {0.0: 0.9, 1.0: 0.5 - rate},
+            objective="erm",
+            overrides=overrides,
+            best=best,
+        )
     ablated = [
         make_run(trained_run, folder, {0.0: 0.9, 1.0: 0.4}, seed=seed, overrides=[f"descent.alpha={alpha}"],
                  best={"validation_loss": alpha})
@@ -69,7 +114,15 @@ def test_figures_show_what_the_tables_compare_and_ablations_only_in_their_own(
     monkeypatch.setattr(report.sweeps, "ablations", lambda searched, runs: ablated)
     monkeypatch.setattr(report.page, "render", lambda *parts: "")
     report.write([tmp_path / "runs"], tmp_path / "report")
-    titles = ["descent and robustness", "ratios", "errors", "ablation", "ablation curves", "infeasible", "average"]
+    titles = [
+        "descent and robustness",
+        "ratios",
+        "errors",
+        "ablation",
+        "ablation curves",
+        "infeasible",
+        "average",
+    ]
     figures = dict(zip(titles, drawn, strict=True))
     curves = named_lines(figures["descent and robustness"].axes[1])
     assert {name: points_of(line)[-1][1] for name, line in curves.items()} == pytest.approx(
@@ -96,5 +149,7 @@ def test_two_values_or_two_changed_settings_are_no_ablation(trained_run, tmp_pat
     for index in range(4):
         settings = [f"descent.alpha={0.1 * index}", f"training.epochs={index + 1}"]
         make_run(trained_run, tmp_path, {0.0: 1.0}, overrides=settings)
-    make_run(trained_run, tmp_path, {0.0: 1.0}, overrides=["descent.alpha=0.35", "training.epochs=1"])
+    make_run(
+        trained_run, tmp_path, {0.0: 1.0}, overrides=["descent.alpha=0.35", "training.epochs=1"]
+    )
     assert choose.ablated(groups_of(tmp_path), "gaussian") == {}

@@ -33,7 +33,9 @@ def test_each_panel_shows_a_number_of_descent_csv_against_the_level(trained_run,
 
 
 @pytest.mark.parametrize(("form", "kept"), [("linear", 1), ("ladder", 2)])
-def test_every_objective_is_judged_by_the_constraints_of_the_constrained_runs(form, kept, trained_run, tmp_path):
+def test_every_objective_is_judged_by_the_constraints_of_the_constrained_runs(
+    form, kept, trained_run, tmp_path
+):
     for objective, alpha in (("constrained", 0.3), ("erm", 0.0)):
         facts: dict[str, Any] = {"objective": objective, "rates": [alpha] * 3, "reference": 1.0}
         overrides = [f"descent.alpha={alpha}", f"descent.form={form}"]
@@ -47,7 +49,9 @@ def test_every_objective_is_judged_by_the_constraints_of_the_constrained_runs(fo
 
 
 @pytest.mark.parametrize("has_rows", [True, False])
-def test_runs_without_a_summary_of_their_constraints_have_no_such_figure(has_rows, trained_run, tmp_path):
+def test_runs_without_a_summary_of_their_constraints_have_no_such_figure(
+    has_rows, trained_run, tmp_path
+):
     run = make_run(trained_run, tmp_path, {0.0: 1.0, 1.0: 0.8})
     if has_rows:
         plant_descent(run, {0.0: numbers(3, 3, 0.2)})

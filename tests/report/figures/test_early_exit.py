@@ -8,13 +8,21 @@ from tests.report import make_run, plant_exits
 from tests.report.figures import groups_of, legend_of, named_lines, points_of
 
 
-def test_accuracy_is_drawn_against_depth_at_the_training_and_the_highest_level(trained_run, tmp_path):
+def test_accuracy_is_drawn_against_depth_at_the_training_and_the_highest_level(
+    trained_run, tmp_path
+):
     for objective in ("constrained", "erm"):
         for seed in range(2):
-            run = make_run(trained_run, tmp_path, {0.0: 1.0, 2.0: 0.8}, objective=objective, seed=seed)
+            run = make_run(
+                trained_run, tmp_path, {0.0: 1.0, 2.0: 0.8}, objective=objective, seed=seed
+            )
             plant_exits(run, (0.0, 0.4, 1.0, 2.0), shift=0.2 * seed)
     figure, title = early_exit.draw(groups_of(tmp_path), "gaussian")
-    wanted = [f"{rule}, γ = {level}" for rule in ("confidence", "patience") for level in ("0.4 (γ_train)", "2")]
+    wanted = [
+        f"{rule}, γ = {level}"
+        for rule in ("confidence", "patience")
+        for level in ("0.4 (γ_train)", "2")
+    ]
     assert [axes.get_title() for axes in figure.axes] == wanted
     for axes, gamma in zip(figure.axes, (0.4, 2.0) * 2, strict=True):
         lines = named_lines(axes)

@@ -13,7 +13,9 @@ CURVE = {0.0: 0.9, 1.0: 0.6}
 def test_weights_over_the_updates_and_how_often_they_are_negative(trained_run, tmp_path):
     for seed in range(2):
         run = make_run(trained_run, tmp_path, CURVE, seed=seed)
-        plant_weights(run, [(0.1, 0.2, 1.0), (-0.1, 0.3, 1.1), (-0.2 + seed, 0.4, 1.2), (0.3, 0.5, 1.3)])
+        plant_weights(
+            run, [(0.1, 0.2, 1.0), (-0.1, 0.3, 1.1), (-0.2 + seed, 0.4, 1.2), (0.3, 0.5, 1.3)]
+        )
     (plan,) = effective_weights.FIGURE.of_recipe(groups_of(tmp_path))
     figure, title = plan.draw()
     weights, shares = figure.axes

@@ -10,7 +10,9 @@ from tests.report import make_run
 from tests.report.figures import groups_of, points_of
 
 
-def test_errors_are_drawn_clean_at_the_training_level_and_at_the_highest_level(trained_run, tmp_path):
+def test_errors_are_drawn_clean_at_the_training_level_and_at_the_highest_level(
+    trained_run, tmp_path
+):
     for seed in range(2):
         run = make_run(trained_run, tmp_path, {0.0: 1.0, 2.0: 0.8}, seed=seed)
         rows = [
@@ -18,7 +20,9 @@ def test_errors_are_drawn_clean_at_the_training_level_and_at_the_highest_level(t
             for gamma in (0.0, 0.4, 1.0, 2.0)
             for layer in (1, 2, 3)
         ]
-        run.merge_table("layers", pd.DataFrame(rows, columns=TABLES["layers"]), TABLES["layers"][:4])
+        run.merge_table(
+            "layers", pd.DataFrame(rows, columns=TABLES["layers"]), TABLES["layers"][:4]
+        )
     figure, title = errors_over_layers.draw(groups_of(tmp_path), "gaussian")
     titles = ["γ = 0", "γ = 0.4 (γ_train)", "γ = 2"]
     assert [axes.get_title() for axes in figure.axes] == titles

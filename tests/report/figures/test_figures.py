@@ -32,10 +32,17 @@ def names(folder, **options) -> list[str]:
 
 def test_a_figure_is_a_png_and_a_pdf_with_the_lines_of_both_objectives(trained_run, tmp_path):
     make_run(trained_run, tmp_path / "runs", CURVE, feasible=True)
-    other: dict[str, Any] = {"objective": "erm", "losses": (0.9, 0.8, 0.4), "steps": (0.2, 0.7, 0.1)}
+    other: dict[str, Any] = {
+        "objective": "erm",
+        "losses": (0.9, 0.8, 0.4),
+        "steps": (0.2, 0.7, 0.1),
+    }
     make_run(trained_run, tmp_path / "runs", {0.0: 0.9, 1.0: 0.5}, **other)
     made = draw(groups_of(tmp_path / "runs"), tmp_path / "figures")
-    assert [figure.png.stem for figure in made] == [*(f"reviews-ut-{name}" for name in ALWAYS), "average-descent"]
+    assert [figure.png.stem for figure in made] == [
+        *(f"reviews-ut-{name}" for name in ALWAYS),
+        "average-descent",
+    ]
     assert [figure.recipe for figure in made] == ["reviews-ut"] * 3 + [""]
     for figure in made[:2]:
         assert figure.png.parent == figure.pdf.parent == tmp_path / "figures"
@@ -55,7 +62,12 @@ def test_each_recipe_and_noise_has_its_figures(trained_run, tmp_path, drawn):
     make_run(trained_run, tmp_path / "b", CURVE, objective="erm", kind="uniform")
     make_run(trained_run, tmp_path / "c", CURVE, name="<b> other", feasible=True)
     make_run(trained_run, tmp_path / "d", CURVE, name="_b_other", feasible=True)
-    kinds = ["uniform-descent-and-robustness", "uniform-layer-ratios", "errors-over-layers", "noise-kinds"]
+    kinds = [
+        "uniform-descent-and-robustness",
+        "uniform-layer-ratios",
+        "errors-over-layers",
+        "noise-kinds",
+    ]
     assert names(tmp_path) == [
         *(f"_b_other-{name}" for name in ALWAYS),
         *(f"_b_other-2-{name}" for name in ALWAYS),
@@ -78,7 +90,9 @@ def test_each_recipe_and_noise_has_its_figures(trained_run, tmp_path, drawn):
 )
 def test_unusual_values_are_drawn(losses, curve, trained_run, tmp_path, drawn):
     make_run(trained_run, tmp_path, curve, losses=losses, feasible=True)
-    make_run(trained_run, tmp_path, {0.0: 0.5, 3.0: 0.1}, losses=losses, objective="erm", reference=0.0)
+    make_run(
+        trained_run, tmp_path, {0.0: 0.5, 3.0: 0.1}, losses=losses, objective="erm", reference=0.0
+    )
     assert len(names(tmp_path)) >= 3
     for figure in drawn:
         figure.draw_without_rendering()
@@ -122,7 +136,8 @@ FIGURE = Toy()
 
 @pytest.fixture
 def outside(tmp_path, monkeypatch):
-    """A package with figures outside cudt: `toy`, one that takes the name of another, and one that is no figure."""
+    """A package with figures outside cudt: `toy`, one that takes the name of another, and one that
+    is no figure."""
     package = tmp_path / "outside_figures"
     package.mkdir()
     (package / "toy.py").write_text(OUTSIDE.replace("NAME", "toy"))
@@ -145,9 +160,15 @@ def test_a_figure_from_outside_is_drawn_in_its_order(trained_run, tmp_path, draw
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("outside_figures.nobody", "no Python module 'outside_figures.nobody'; install its package"),
+        (
+            "outside_figures.nobody",
+            "no Python module 'outside_figures.nobody'; install its package",
+        ),
         ("outside_figures.empty", "does not define `FIGURE`"),
-        ("outside_figures.text", r"text.py: `FIGURE` must be an instance of a subclass of .*\.base\.FigureType"),
+        (
+            "outside_figures.text",
+            r"text.py: `FIGURE` must be an instance of a subclass of .*\.base\.FigureType",
+        ),
         ("outside_figures.taken", "taken.py: another figure is named 'grid'; rename it"),
         ("gird", "unknown figure 'gird'.*grid"),
     ],

@@ -13,8 +13,12 @@ def test_recipes_with_one_model_and_data_set_have_a_panel_each(trained_run, tmp_
     recipes = [[group] for group in groups_of(tmp_path)]
     figure, title = grid.draw(recipes, "gaussian")
     panels = [axes for axes in figure.axes if axes.axison]
-    assert [axes.get_title().splitlines()[0] for axes in panels] == [rf"\$x_{index}\$" for index in range(5)]
-    assert [points_of(axes.lines[0])[1][1] for axes in panels] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+    assert [axes.get_title().splitlines()[0] for axes in panels] == [
+        rf"\$x_{index}\$" for index in range(5)
+    ]
+    assert [points_of(axes.lines[0])[1][1] for axes in panels] == pytest.approx(
+        [0, 0.1, 0.2, 0.3, 0.4]
+    )
     assert title.startswith("accuracy under gaussian noise, by recipe, 1 seed per line")
     figure.draw_without_rendering()
 

@@ -6,7 +6,9 @@ from tests.report.figures import groups_of, legend_of, points_of
 
 
 def test_ratios_are_drawn_as_density_and_distribution(trained_run, tmp_path):
-    make_run(trained_run, tmp_path, {0.0: 1.0}, steps=(0.5, 0.25, 0.25), overrides=["descent.alpha=0.2"])
+    make_run(
+        trained_run, tmp_path, {0.0: 1.0}, steps=(0.5, 0.25, 0.25), overrides=["descent.alpha=0.2"]
+    )
     make_run(trained_run, tmp_path, {0.0: 1.0}, objective="erm", old=True)
     figure, _ = layer_ratios.draw(groups_of(tmp_path), "gaussian")
     density, distribution = figure.axes

@@ -12,7 +12,14 @@ def test_each_gamma_train_has_a_panel(trained_run, tmp_path):
         for objective in ("constrained", "erm"):
             curve = {0.0: 0.9, 1.0: gamma + (objective == "erm")}
             overrides = [f"noise.gamma_train={gamma}"]
-            make_run(trained_run, tmp_path, curve, objective=objective, overrides=overrides, gamma_train=gamma)
+            make_run(
+                trained_run,
+                tmp_path,
+                curve,
+                objective=objective,
+                overrides=overrides,
+                gamma_train=gamma,
+            )
     groups = groups_of(tmp_path)
     figure, _ = training_levels.draw(groups, "gaussian")
     for axes, gamma in zip(figure.axes, (0.0, 0.4), strict=True):
@@ -26,9 +33,14 @@ def test_each_gamma_train_has_a_panel(trained_run, tmp_path):
 
 
 @pytest.mark.parametrize("other", ["model.layers=8", "descent.form=ladder", "descent.alpha=0.3"])
-def test_all_panels_have_the_depth_and_the_constraints_that_were_trained_at_most_levels(other, trained_run, tmp_path):
-    """Depth 3 and the paper's constraints have two levels; what is deeper, or of another kind, has one."""
-    trained = [(objective, gamma, ()) for objective in ("constrained", "erm") for gamma in (0.0, 0.4)]
+def test_all_panels_have_the_depth_and_the_constraints_that_were_trained_at_most_levels(
+    other, trained_run, tmp_path
+):
+    """Depth 3 and the paper's constraints have two levels; what is deeper, or of another kind, has
+    one."""
+    trained = [
+        (objective, gamma, ()) for objective in ("constrained", "erm") for gamma in (0.0, 0.4)
+    ]
     for objective, gamma, more in [*trained, ("constrained", 0.4, (other,))]:
         depth = 8 if other in more and "layers" in other else 3
         make_run(
@@ -40,7 +52,9 @@ def test_all_panels_have_the_depth_and_the_constraints_that_were_trained_at_most
             overrides=[f"noise.gamma_train={gamma}", *more],
             gamma_train=gamma,
         )
-    ((_, draw),) = ((plan.name, plan.draw) for plan in training_levels.FIGURE.of_recipe(groups_of(tmp_path)))
+    ((_, draw),) = (
+        (plan.name, plan.draw) for plan in training_levels.FIGURE.of_recipe(groups_of(tmp_path))
+    )
     figure, _ = draw()
     assert [axes.get_title().split(", ")[:2] for axes in figure.axes] == [
         ["γ_train = 0", "L = 3"],

@@ -12,7 +12,10 @@ CURVE = {0.0: 1.0, 1.0: 0.8}
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        ([["descent.alpha=0.3"], ["descent.alpha=0.05"]], ["constrained α=0.05", "constrained α=0.3"]),
+        (
+            [["descent.alpha=0.3"], ["descent.alpha=0.05"]],
+            ["constrained α=0.05", "constrained α=0.3"],
+        ),
         (
             [["descent.alpha=0.2"], ["descent.alpha=0.2", "descent.dual.learning_rate=0.03"]],
             ["constrained η₂=0.005", "constrained η₂=0.03"],
@@ -23,7 +26,9 @@ CURVE = {0.0: 1.0, 1.0: 0.8}
         ),
     ],
 )
-def test_variants_are_named_and_sorted_by_what_sets_them_apart(settings, names, trained_run, tmp_path):
+def test_variants_are_named_and_sorted_by_what_sets_them_apart(
+    settings, names, trained_run, tmp_path
+):
     for overrides in settings:
         make_run(trained_run, tmp_path, CURVE, overrides=overrides)
     make_run(trained_run, tmp_path, CURVE, objective="erm")

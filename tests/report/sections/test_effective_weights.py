@@ -9,10 +9,23 @@ CURVE = {0.0: 0.9, 1.0: 0.6}
 def test_a_row_for_each_layer_with_multipliers_weights_and_negative_shares(trained_run, tmp_path):
     for seed in range(2):
         multipliers = {"best": [1.0, 2.0, 0.0], "last": [1.0 + seed, 0.0, 0.5]}
-        run = make_run(trained_run, tmp_path / "runs", CURVE, seed=seed, best={"epoch": 1}, multipliers=multipliers)
-        plant_weights(run, [(0.1, 0.2, 1.0), (-0.2, 0.3, 1.1), (0.2, -0.1, 1.2), (0.4 + seed, -0.1, 1.5)])
+        run = make_run(
+            trained_run,
+            tmp_path / "runs",
+            CURVE,
+            seed=seed,
+            best={"epoch": 1},
+            multipliers=multipliers,
+        )
+        plant_weights(
+            run, [(0.1, 0.2, 1.0), (-0.2, 0.3, 1.1), (0.2, -0.1, 1.2), (0.4 + seed, -0.1, 1.5)]
+        )
     report.write([tmp_path / "runs"], tmp_path / "report")
-    lines = (tmp_path / "report" / "tables" / "reviews-ut-effective-weights.md").read_text("utf-8").splitlines()
+    lines = (
+        (tmp_path / "report" / "tables" / "reviews-ut-effective-weights.md")
+        .read_text("utf-8")
+        .splitlines()
+    )
     assert lines[0] == "## Multipliers and effective weights, constrained, 2 seeds"
     assert lines[2] == "| layer | λ best | λ last | w evaluated | w last | negative |"
     assert lines[4:7] == [

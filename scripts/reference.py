@@ -223,12 +223,12 @@ def _arguments(arguments: ast.arguments) -> str:
 
 def recipe_keys() -> str:
     """Every key of a recipe, then those of each task and model, from the schema."""
-    from cudt.config import reference, registry
+    from cudt.config import plugins, reference
 
     sections = ["### All recipes", _key_table(reference.describe_recipe())]
     for kind in ("task", "model"):
-        for name in registry.names(kind):
-            config = registry.load(kind, name).Config
+        for name in plugins.names(kind):
+            config = plugins.section(kind, name)
             keys = [
                 key for key in reference.describe_plugin(kind, name) if key.path != f"{kind}.name"
             ]

@@ -16,7 +16,7 @@ import typer
 
 import cudt
 from cudt.cli.main import app
-from cudt.config import recipe, registry, strict_yaml
+from cudt.config import plugins, recipe, strict_yaml
 from cudt.config import reference as schema
 
 ROOT = Path(__file__).parent.parent
@@ -44,7 +44,7 @@ def test_every_key_of_a_recipe_is_on_the_page_with_its_meaning(reference):
     page = rendered(reference, "reference/recipe.md")
     keys = schema.describe_recipe()
     for kind in ("task", "model"):
-        for name in registry.names(kind):
+        for name in plugins.names(kind):
             assert f"### `{kind}: {name}`" in page
             keys += schema.describe_plugin(kind, name)
     assert len(keys) > 100
@@ -93,10 +93,10 @@ def test_every_kind_of_plug_in_has_a_contract_and_an_example(reference):
         "objective": "An objective",
     }
     titles |= {"dual optimizer": "A dual optimiser", "figure": "A figure"}
-    assert set(titles) == set(registry.KINDS)
+    assert set(titles) == set(plugins.BUILT_IN)
     for kind, title in titles.items():
         section = guide.partition(f"## {title}\n")[2].partition("\n## ")[0]
-        assert registry.KINDS[kind].mark in section
+        assert plugins.DEFINES[kind] in section
     assert "`visit_layers(signal, batch, visit)` | yes |" in page
     assert "`save_pretrained(folder)` |  |" in page
 

@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[1]
 #: Prints where an installed cudt finds its files, from a folder that is not a checkout.
 LISTED = """
 import json
-from cudt.config import recipe, registry
+from cudt.config import plugins, recipe
 from cudt.report import published
 from cudt.sweep import definition
-kinds = {kind: registry.names(kind) for kind in registry.KINDS}
+kinds = {kind: plugins.names(kind) for kind in plugins.BUILT_IN}
 print(json.dumps([recipe.names(), definition.names(), str(recipe.folder()), str(published.folder()), kinds]))
 """
 

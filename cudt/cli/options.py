@@ -191,9 +191,9 @@ def _is_seed(word: str) -> bool:
 
 def _is_plugin(kind: str) -> Callable[[str], bool]:
     def is_known(word: str) -> bool:
-        from cudt.config import registry
+        from cudt.config import plugins
 
-        return all(not registry.problem(kind, name) for name in word.split(","))
+        return all(not plugins.problem(kind, name) for name in word.split(","))
 
     return is_known
 
@@ -279,10 +279,10 @@ def parse_seeds(values: list[str] | None) -> list[int]:
 
 def parse_plugins(option: str, kind: str, values: list[str] | None) -> list[str]:
     """The values of an option that names plug-ins of a kind; refuses unknown ones."""
-    from cudt.config import registry
+    from cudt.config import plugins
 
     for name in (names := split_list(values)):
-        if problem := registry.problem(kind, name):
+        if problem := plugins.problem(kind, name):
             raise UserError(f"{option}: {problem}")
     return names
 

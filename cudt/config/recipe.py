@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ConfigDict, ValidationError, create_model
 
 import cudt
-from cudt.config import inheritance, mistakes, registry, strict_yaml
+from cudt.config import inheritance, mistakes, plugins, strict_yaml
 from cudt.config.inheritance import Locate
 from cudt.config.mistakes import NO_VALUE, Mistake
 from cudt.config.names import checked_name, name_of_file
@@ -289,7 +289,7 @@ def _with_schedule(recipe: Recipe) -> Recipe:
 def _never_constrained(recipe: Recipe) -> list[Mistake]:
     """Refuse a constrained run that is all warm-up: it would be ERM under another name."""
     warmup, epochs = recipe.descent.warmup_epochs, recipe.training.epochs
-    if warmup < epochs or not registry.load("objective", recipe.objective).OBJECTIVE.is_constrained:
+    if warmup < epochs or not plugins.has("objective", recipe.objective, "is_constrained"):
         return []
     message = (
         f"{warmup} warm-up epochs of training.epochs = {epochs} leave no epoch with constraints; "
@@ -316,13 +316,10 @@ def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[Mistake]]:
         name = section.get("name") if isinstance(section, dict) else None
         sections[kind] = _AnyNamedSection
         if isinstance(name, str):
-            if why := registry.problem(kind, name):
-                unknown.append(Mistake((kind, "name"), NO_VALUE, why))
-            elif hasattr(module := registry.load(kind, name), "Config"):
-                sections[kind] = module.Config
-            else:
-                why = f"{module.__file__} does not define `Config`, the keys of its section"
-                unknown.append(Mistake((kind, "name"), NO_VALUE, why))
+            try:
+                sections[kind] = plugins.section(kind, name)
+            except UserError as error:
+                unknown.append(Mistake((kind, "name"), NO_VALUE, str(error)))
     return _schema(sections["task"], sections["model"]), unknown
 
 

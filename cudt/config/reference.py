@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from cudt.config import plain_types, registry, strict_yaml
+from cudt.config import plain_types, plugins, strict_yaml
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Recipe
 
@@ -60,7 +60,7 @@ def describe_plugin(kind: str, name: str) -> list[KeyDoc]:
     """The keys of the `task` or `model` section for one task or model; imports the file that
     implements it.
     """
-    return describe(registry.load(kind, name).Config, kind)
+    return describe(plugins.section(kind, name), kind)
 
 
 def summary(schema: type[BaseModel]) -> str:

@@ -1,4 +1,7 @@
-"""What a recipe may say: the typed sections are the schema, and their defaults work."""
+"""What a recipe may say: every section with its keys, their defaults and their meaning.
+
+The text below a key is its documentation: `cudt recipes show` and the reference pages print it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -14,26 +20,105 @@ from pydantic import (
     model_validator,
 )
 
-from cudt.config import registry
-from cudt.config.alternatives import NumberOrAuto, WorkersOrAuto
-from cudt.config.bounds import Count, CountFromZero, NotNegative, Positive
+from cudt.config import plugins
 from cudt.config.levels import GAMMA, PROBABILITY, LevelScale, check_levels, parse_levels
-from cudt.config.plugin_names import DualOptimizerName, NoiseName, ObjectiveName, TrainingNoiseName
-from cudt.config.section import Section
-from cudt.utils.autocast import Precision
 from cudt.utils.errors import UserError
+from cudt.utils.shown import shown
 
+# ---------------------------------------------------------------- types of keys
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+#: A number of examples, layers, epochs, pixels …
+Count = Annotated[int, Field(ge=1)]
+CountFromZero = Annotated[int, Field(ge=0)]
 DescentRate = Annotated[float, Field(ge=0, lt=1)]
 Weights = Literal["best", "last"]
-#: What transformers calls `attn_implementation`; auto is its own choice.
-Attention = Literal["auto", "eager", "sdpa"]
+#: The number format of a forward pass; bf16 is mixed with fp32 by autocast.
+Precision = Literal["fp32", "bf16"]
+
+
+def _kind(value: Any) -> str:
+    """Which alternative of a key a value is meant as: errors are about that one alone."""
+    if isinstance(value, str):
+        return "<text>"
+    if isinstance(value, list):
+        return "<list>"
+    return "<section>" if isinstance(value, dict | BaseModel) else "<number>"
+
+
+BY_KIND = Discriminator(_kind)
+TEXT, LIST, SECTION, NUMBER = map(Tag, ("<text>", "<list>", "<section>", "<number>"))
+
+NumberOrAuto = Annotated[
+    Annotated[Positive, NUMBER] | Annotated[Literal["auto"], TEXT],
+    BY_KIND,
+]
+WorkersOrAuto = Annotated[
+    Annotated[CountFromZero, NUMBER] | Annotated[Literal["auto"], TEXT],
+    BY_KIND,
+]
+WordOrWords = Annotated[
+    Annotated[str, TEXT] | Annotated[list[str], Field(min_length=1), LIST],
+    BY_KIND,
+]
+ColumnNames = Annotated[
+    Annotated[str, TEXT] | Annotated[list[str], Field(min_length=1, max_length=2), LIST],
+    BY_KIND,
+]
+Gammas = Annotated[Annotated[str, TEXT] | Annotated[list[float], LIST], BY_KIND]
+
+
+def _named(kind: str) -> AfterValidator:
+    """Accept only the name of a plug-in."""
+
+    def check(name: str) -> str:
+        if why := plugins.problem(kind, name):
+            raise ValueError(why)
+        return name
+
+    return AfterValidator(check)
+
+
+def _is_added(noise: str) -> str:
+    """Accept only noise that models can be trained with."""
+    if not plugins.has("noise", noise, "is_added"):
+        raise ValueError(
+            f"{shown(noise)} is applied to texts; train on noise that is added to embeddings or "
+            "pixels"
+        )
+    return noise
+
+
+ObjectiveName = Annotated[str, _named("objective")]
+DualOptimizerName = Annotated[str, _named("dual optimizer")]
+NoiseName = Annotated[str, _named("noise")]
+TrainingNoiseName = Annotated[NoiseName, AfterValidator(_is_added)]
+
+
+# ---------------------------------------------------------------- sections
+
+
+class Section(BaseModel):
+    """A section of a YAML file. It refuses unknown keys, does not convert text to numbers, and
+    cannot be changed.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
 
 class NamedSection(Section):
-    """The `task` or `model` section. The file that `name` names defines its other keys."""
+    """The `task` or `model` section. What `name` names defines its other keys."""
 
     name: str
-    """Name of a file that comes with cudt, or import path of your own module, like
+    """Name of one that comes with cudt, or import path of your own module, like
     `my_package.my_model`."""
 
 
@@ -70,17 +155,6 @@ class ModelSection(NamedSection):
         return None
 
 
-class Limit(Section):
-    """The largest number of examples of each split; they are drawn at random with `data_seed`."""
-
-    train: Count | None = None
-    """Training examples to use; null for all."""
-    validation: Count | None = None
-    """Validation examples to use; null for all."""
-    test: Count | None = None
-    """Test examples to use; null for all."""
-
-
 class TargetLoss(Section):
     """α chosen from the loss that the last layer should reach: 1 − α = (target_loss /
     f_0)^(1/L).
@@ -90,25 +164,11 @@ class TargetLoss(Section):
     """Loss that the last layer should reach; sets the same α for every layer."""
 
 
-def _alpha_kind(value: Any) -> str:
-    return (
-        "<target>"
-        if isinstance(value, dict | TargetLoss)
-        else "<list>"
-        if isinstance(value, list)
-        else "<number>"
-    )
-
-
 Alpha = Annotated[
-    Annotated[DescentRate, Tag("<number>")]
-    | Annotated[list[DescentRate], Tag("<list>")]
-    | Annotated[TargetLoss, Tag("<target>")],
-    Discriminator(_alpha_kind),
-]
-Gammas = Annotated[
-    Annotated[str, Tag("<word>")] | Annotated[list[float], Tag("<list>")],
-    Discriminator(lambda value: "<word>" if isinstance(value, str) else "<list>"),
+    Annotated[DescentRate, NUMBER]
+    | Annotated[list[DescentRate], LIST]
+    | Annotated[TargetLoss, SECTION],
+    BY_KIND,
 ]
 
 
@@ -128,9 +188,7 @@ class Dual(Section):
     @model_validator(mode="after")
     def _gains_are_used(self) -> Dual:
         has_gains = self.proportional_gain is not None or self.smoothing is not None
-        if has_gains and not getattr(
-            registry.load("dual optimizer", self.optimizer), "USES_GAINS", False
-        ):
+        if has_gains and not plugins.has("dual optimizer", self.optimizer, "USES_GAINS"):
             raise ValueError(
                 "proportional_gain and smoothing have no effect with optimizer "
                 f"'{self.optimizer}'; "

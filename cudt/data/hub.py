@@ -20,8 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudt.config.pretrained import PretrainedName
-from cudt.config.schema import Attention
+from cudt.config.models import Attention, PretrainedName
 from cudt.data.sources import reading
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cudt.config.revision import is_commit
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, is_reachable
 from cudt.data.readers import READERS, Table, read_table
@@ -63,6 +62,13 @@ class Records:
                 return f"{source}, row {row + 1}"
             row -= rows
         raise IndexError(row)
+
+
+def _is_commit(revision: str) -> bool:
+    """Whether a revision is the full hash of a commit, which never changes; a branch or a tag
+    can.
+    """
+    return re.fullmatch("[0-9a-f]{40}", revision) is not None
 
 
 @dataclass(frozen=True)
@@ -164,7 +170,7 @@ class HubSet:
         """
         if self.revision is None:
             return
-        asked = self.revision if is_commit(self.revision) else self._cached_commit()
+        asked = self.revision if _is_commit(self.revision) else self._cached_commit()
         if commit != asked and not (reachable and asked is None):
             raise UserError(
                 f"dataset '{self.repository}': revision '{self.revision}' is not in the cache, "
@@ -186,7 +192,7 @@ class HubSet:
 def _commit_of(loaded: Any) -> str | None:
     """The commit of a dataset of the hub: the name of its folder in the cache of `datasets`."""
     folders = {Path(file["filename"]).parent.name for file in loaded.cache_files}
-    return next((name for name in folders if is_commit(name)), None)
+    return next((name for name in folders if _is_commit(name)), None)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import cooper
 import torch
 from torch import Tensor, nn
 
-from cudt.config import registry
+from cudt.config import plugins
 from cudt.config.schema import Dual
 from cudt.method.constraints import (
     Form,
@@ -403,4 +403,4 @@ def _checked_reference(reference: float) -> float:
 
 
 def _dual_optimizer(multipliers: Tensor, dual: Dual) -> torch.optim.Optimizer:
-    return registry.load("dual optimizer", dual.optimizer).build(multipliers, dual)
+    return plugins.implementation("dual optimizer", dual.optimizer)(multipliers, dual)

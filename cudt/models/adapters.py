@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from cudt.config.pretrained import PretrainedName
-from cudt.models.lora import Lora
+from cudt.config.models import Lora, PretrainedName
 from cudt.utils.errors import UserError
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cudt.config import registry
+from cudt.config import plugins
 from cudt.config.schema import ModelSection
 from cudt.data.batching import Batch, lengths_of, to_device
 from cudt.noise.source import SignalShape
@@ -115,4 +115,4 @@ def build_model(config: ModelSection, task: Task, data_root: Path | None) -> Lay
     # torchvision.
     if "." in config.name:
         survive_torchvision_mismatch()
-    return registry.load("model", config.name).build(config, task, data_root)
+    return plugins.implementation("model", config.name)(config, task, data_root)

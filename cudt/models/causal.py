@@ -7,15 +7,12 @@ head. Logits are computed in chunks.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from pydantic import model_validator
-
-from cudt.config.pretrained import PretrainedTextSection
-from cudt.config.schema import Attention, NamedSection, Schedule
+from cudt.config import models as sections
+from cudt.config.schema import NamedSection
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
-from cudt.models.lora import Lora, schedule_with
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.alpaca import Config as AlpacaConfig
 from cudt.utils.errors import UserError
@@ -25,36 +22,7 @@ if TYPE_CHECKING:
     from cudt.tasks.base import Task
 
 
-class Config(PretrainedTextSection):
-    """A pretrained causal language model, and which of its weights are trained."""
-
-    generates_text = True
-
-    pretrained: str
-    """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an
-    installed package."""
-    attention: Attention = "auto"
-    """Implementation of attention in transformers; auto takes sdpa where the model has it."""
-    lora: Lora | None = Lora()
-    """Low-rank adapters to train; null trains all weights."""
-    dtype: Literal["fp32", "bf16"] = "fp32"
-    """Number format of the pretrained weights; adapters are always fp32."""
-    gradient_checkpointing: bool = False
-    """Whether the backward pass recomputes each layer: less memory, about a third more time."""
-
-    @model_validator(mode="after")
-    def _whole_training_is_in_fp32(self) -> Config:
-        if self.lora is None and self.dtype == "bf16":
-            raise ValueError(
-                "to train all weights, dtype must be fp32: most updates are too small for bf16 "
-                "to hold; "
-                "training.precision: bf16 computes in it"
-            )
-        return self
-
-    @property
-    def schedule(self) -> Schedule:
-        return schedule_with(self.lora)
+Config = sections.Causal
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:

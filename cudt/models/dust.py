@@ -19,21 +19,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudt.config.bounds import Positive
-from cudt.models.patch_section import PatchConfig, check_sections, video_task
+from cudt.config import models as sections
+from cudt.models.patch_section import check_sections, video_task
 
 if TYPE_CHECKING:
     from cudt.models.dust_network import Dust
     from cudt.tasks.base import Task
 
 
-class Config(PatchConfig):
-    """The size of a DUST and the weights of its energies; dictionaries have atoms² columns."""
-
-    sparsity: Positive = 0.9
-    """λ₁, the weight of the ℓ₁ penalty on codes."""
-    correlation: Positive = 0.25
-    """λ₂, the weight of the attention energy."""
+Config = sections.Dust
 
 
 #: Called before data are read.

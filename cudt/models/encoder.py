@@ -5,13 +5,11 @@ linear readout.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from cudt.config.pretrained import PretrainedTextSection
-from cudt.config.schema import Attention, Schedule
+from cudt.config import models as sections
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
-from cudt.models.lora import Lora, schedule_with
 from cudt.tasks.text_classification import TextClassification
 from cudt.utils.errors import UserError
 
@@ -20,22 +18,7 @@ if TYPE_CHECKING:
     from cudt.tasks.base import Task
 
 
-class Config(PretrainedTextSection):
-    """A pretrained text encoder, and which of its states the readout uses."""
-
-    pretrained: str
-    """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an
-    installed package."""
-    attention: Attention = "auto"
-    """Implementation of attention in transformers; auto takes sdpa where the model has it."""
-    readout: Literal["first", "mean"] = "first"
-    """What the head reads: the state of the first token, or the mean over all tokens."""
-    lora: Lora | None = None
-    """Low-rank adapters to train besides the readout; null trains all weights."""
-
-    @property
-    def schedule(self) -> Schedule:
-        return schedule_with(self.lora)
+Config = sections.Encoder
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Encoder:

@@ -8,11 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from cudt.config.pretrained import PretrainedName
+from cudt.config.models import Lora, PretrainedName
 from cudt.data.batching import Batch
 from cudt.models.adapters import with_adapters
 from cudt.models.encoder import Config
-from cudt.models.lora import Lora
 from cudt.models.saved_encoder import loading_lines, save_encoder, save_readout
 from cudt.models.watched import WatchedText, tried_out
 from cudt.utils.errors import UserError

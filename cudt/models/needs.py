@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from cudt.config import registry
+from cudt.config import plugins
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import ModelSection, NamedSection
 from cudt.data import hub
@@ -21,7 +21,7 @@ def check_model(config: ModelSection, task: NamedSection, data_root: Path | None
     """Refuse a model and a task that do not fit together, before the task's data are read (which
     can take an hour).
     """
-    module = registry.load("model", config.name)
+    module = plugins.load("model", config.name)
     if hasattr(module, "check"):
         module.check(config, task, data_root)
 
@@ -49,7 +49,7 @@ def missing_data(task: NamedSection, data_root: Path | None) -> Iterator[str]:
     """The data problems that the task's module reports; a data set of the hub may be cached or
     downloaded instead.
     """
-    module = registry.load("task", task.name)
+    module = plugins.load("task", task.name)
     if not hasattr(module, "datasets") or getattr(task, "file", None) is not None:
         return
     part = getattr(task, "subset", None) or ""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from cudt.config.bounds import Count
-from cudt.config.schema import ModelSection, NamedSection
+from cudt.config import models as sections
+from cudt.config.schema import NamedSection
 from cudt.tasks.video_denoising import VideoConfig, VideoDenoising
 from cudt.utils.errors import UserError
 
@@ -16,17 +14,7 @@ if TYPE_CHECKING:
     from cudt.tasks.base import Task
 
 
-class PatchConfig(ModelSection):
-    """The settings of all models that split frames into patches."""
-
-    layers: Count = 5
-    """Number of layers L; the paper uses 3, 5 and 7."""
-    patch: Annotated[int, Field(ge=2)] = 16
-    """Side of a patch in pixels; the frame size must be a multiple of it."""
-    atoms: Count = 24
-    """Cosines along each side of a patch; its dictionary has atoms² columns."""
-    tie_layers: bool = False
-    """Whether all layers share one set of weights."""
+PatchConfig = sections.PatchSection
 
 
 def video_task(task: Task, model: str) -> VideoDenoising:

@@ -13,12 +13,9 @@ of it holds after training, is in docs/background/energies.md.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
-
-from cudt.config.bounds import Count
-from cudt.config.pretrained import PretrainedName, PretrainedSection
+from cudt.config import models as sections
 from cudt.data import hub
 from cudt.data.text_checks import check_vocabulary
 from cudt.tasks.text_classification import TextClassification
@@ -31,38 +28,7 @@ if TYPE_CHECKING:
     from cudt.tasks.base import Task
 
 
-class Config(PretrainedSection):
-    """The size of a UT."""
-
-    layers: Count = 5
-    """Number of layers L; the paper uses 3, 5, 7 and 9."""
-    width: Count | None = None
-    """Width of the word embeddings; null for that of `embeddings_from`, or 64 without it."""
-    attention_width: Count = 32
-    """Rows of W₁, the width in which attention compares words."""
-    step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Step size η of a layer."""
-    tie_layers: bool = False
-    """Whether all layers share one W₁ and one W₂."""
-    embeddings_from: str | None = None
-    """Pretrained encoder whose word embeddings and tokenizer are used, named as in
-    `model.pretrained`; else null."""
-
-    @model_validator(mode="after")
-    def _revision_is_of_embeddings(self) -> Config:
-        if self.revision is not None and self.embeddings_from is None:
-            raise ValueError(
-                "revision is that of embeddings_from; set embeddings_from too, or remove revision"
-            )
-        return self
-
-    @property
-    def source(self) -> PretrainedName | None:
-        return None if self.embeddings_from is None else self.named(self.embeddings_from)
-
-    @property
-    def tokenizer_source(self) -> str | None:
-        return self.source
+Config = sections.Unrolled
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransformer:

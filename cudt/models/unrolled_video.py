@@ -17,22 +17,17 @@ would select a single frame instead of averaging.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from cudt.models.patch_section import PatchConfig, check_sections, video_task
+from cudt.config import models as sections
+from cudt.models.patch_section import check_sections, video_task
 
 if TYPE_CHECKING:
     from cudt.models.unrolled_video_network import UnrolledVideo
     from cudt.tasks.base import Task
 
 
-class Config(PatchConfig):
-    """The size of a UT for video; attention compares atoms² cosine coefficients."""
-
-    step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Step size η of a layer."""
+Config = sections.UnrolledVideo
 
 
 #: Called before data are read.

@@ -24,12 +24,11 @@ about f_0.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from cudt.config.pretrained import PretrainedName, PretrainedSection
-from cudt.config.schema import NamedSection, Schedule
+from cudt.config import models as sections
+from cudt.config.schema import NamedSection
 from cudt.data import hub
-from cudt.models.lora import Lora, schedule_with
 from cudt.models.patch_section import check_video, video_task
 
 if TYPE_CHECKING:
@@ -37,25 +36,7 @@ if TYPE_CHECKING:
     from cudt.tasks.base import Task
 
 
-class Config(PretrainedSection):
-    """A pretrained vision transformer, and how its tokens are read as pixels."""
-
-    pretrained: str
-    """Pretrained model: a name on the Hugging Face hub, a folder, or `package:name/folder` of an
-    installed package."""
-    readout: Literal["direct", "linear"] = "direct"
-    """How tokens become pixels: direct reads them as the pixels of their patches, which must have
-    as many numbers; linear trains one linear map for all layers, behind the model's final norm."""
-    lora: Lora | None = None
-    """Low-rank adapters to train besides the readout; null trains all weights."""
-
-    @property
-    def schedule(self) -> Schedule:
-        return schedule_with(self.lora)
-
-    @property
-    def source(self) -> PretrainedName:
-        return self.named(self.pretrained)
+Config = sections.Vit
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:

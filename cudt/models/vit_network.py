@@ -12,13 +12,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor, nn
 
-from cudt.config.pretrained import PretrainedName
+from cudt.config.models import Lora, PretrainedName
 from cudt.data.batching import Batch
 from cudt.models import vit_export
 from cudt.models.adapters import with_adapters
 from cudt.models.anatomy import dissect, hidden_states, with_closing_norm
 from cudt.models.base import Visit
-from cudt.models.lora import Lora
 from cudt.models.patches import frames_of, frames_shape
 from cudt.models.vit import Config
 from cudt.models.watched import Watched

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cudt.config import registry
+from cudt.config import plugins
 from cudt.config.levels import GAMMA, PROBABILITY, LevelScale
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class TextNoise(NoiseKind):
 
 def noise_kind(name: str) -> NoiseKind:
     """A kind of noise, by its name in a recipe."""
-    return registry.load("noise", name).NOISE
+    return plugins.implementation("noise", name)
 
 
 def signal_noise(name: str) -> SignalNoise:
@@ -98,7 +98,7 @@ def signal_noise(name: str) -> SignalNoise:
 
 def scale_of(name: str) -> LevelScale:
     """The scale of the levels of a kind of noise; γ if its plug-in is not installed."""
-    return GAMMA if registry.problem("noise", name) else noise_kind(name).scale
+    return GAMMA if plugins.problem("noise", name) else noise_kind(name).scale
 
 
 def training_level(name: str, gamma_train: float) -> float:
@@ -107,7 +107,7 @@ def training_level(name: str, gamma_train: float) -> float:
     """
     return (
         gamma_train
-        if registry.problem("noise", name)
+        if plugins.problem("noise", name)
         else noise_kind(name).training_level(gamma_train)
     )
 

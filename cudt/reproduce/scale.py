@@ -21,10 +21,8 @@ from pydantic import Field, ValidationError
 
 from cudt.config import mistakes
 from cudt.config import recipe as recipes
-from cudt.config.bounds import Count, CountFromZero, NotNegative, Positive
 from cudt.config.names import checked_name
-from cudt.config.plugin_names import NoiseName
-from cudt.config.section import Section
+from cudt.config.schema import Count, CountFromZero, NoiseName, NotNegative, Positive, Section
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
 from cudt.tasks import other_data

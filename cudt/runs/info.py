@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from cudt.config.plugin_names import ObjectiveName
-from cudt.config.schema import Weights
+from cudt.config.schema import ObjectiveName, Weights
 from cudt.runs import checksums
 from cudt.utils.errors import UserError
 from cudt.utils.reading import json_object

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from cudt.config import inheritance, registry
+from cudt.config import inheritance, plugins
 from cudt.config import recipe as recipes
 from cudt.config.mistakes import NO_VALUE, Mistake
 from cudt.config.recipe import NamedRecipe
@@ -144,7 +144,7 @@ def _ignored_by_objective(one: _Tried, search: Search) -> Iterator[Mistake]:
     known = [
         name
         for name in objectives
-        if isinstance(name, str) and not registry.problem("objective", name)
+        if isinstance(name, str) and not plugins.problem("objective", name)
     ]
     free = sorted(name for name in known if not objective_class(name).is_constrained)
     if "objective" in one.arm.search and len(free) < len(known):

@@ -21,10 +21,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, field_validator
 
-from cudt.config.bounds import Count, CountFromZero
 from cudt.config.names import name_problem
-from cudt.config.schema import Gammas, as_grid
-from cudt.config.section import Section
+from cudt.config.schema import Count, CountFromZero, Gammas, Section, as_grid
 from cudt.utils.shown import shown
 
 Scalar = bool | int | float | str | None

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from cudt.config.schema import Limit
+from cudt.config import tasks as sections
 from cudt.data import findings, text_checks, tokens
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
@@ -23,7 +23,6 @@ from cudt.data.records import Columns, HubSet, Records, find_files, read_files
 from cudt.data.splits import Split
 from cudt.noise.base import TextNoise
 from cudt.tasks.base import IGNORED
-from cudt.tasks.hub_section import HubDataSection
 from cudt.tasks.labelled import flat
 from cudt.tasks.prompts import Dialogue, fitted_dialogue
 from cudt.tasks.token_task import TokenTask
@@ -45,38 +44,7 @@ Splits = dict[Split, list[tuple[str, tuple[str, ...]]]]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class Config(HubDataSection):
-    """Which instructions to use, and how to split them."""
-
-    file: str | None = None
-    """Your own file of instructions, with `instruction`, `output` and optionally `input`; null for
-    Alpaca. Relative to the data root or the current folder."""
-    max_length: Annotated[int, Field(ge=8)] = 512
-    """Most tokens of prompt and response together; longer examples are cut."""
-    validation_share: Share = 0.05
-    """Share of the instructions held out for validation."""
-    test_share: Share = 0.05
-    """Share of the instructions held out for testing."""
-    limit: Limit = Limit()
-    """Use at most this many examples of each split; all by default."""
-    data_seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
-    run's seed."""
-
-    @model_validator(mode="after")
-    def _revision_is_of_the_hub(self) -> Config:
-        if self.revision is not None and self.file is not None:
-            raise ValueError("revision is a version of Alpaca on the hub; remove revision, or file")
-        return self
-
-    @model_validator(mode="after")
-    def _something_is_left_to_train_on(self) -> Config:
-        if self.validation_share + self.test_share >= 1:
-            raise ValueError(
-                "validation_share and test_share add up to 1 or more; lower them to leave "
-                "training data"
-            )
-        return self
+Config = sections.Alpaca
 
 
 @dataclass(frozen=True)

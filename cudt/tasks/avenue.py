@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cudt.config import tasks as sections
 from cudt.data.clips import VIDEOS
 from cudt.data.dataset_status import DatasetStatus
-from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task, decoded
+from cudt.tasks.video_denoising import VideoDenoising, build_video_task, decoded
 from cudt.tasks.video_sets import VideoSet
 
 SET = VideoSet(
@@ -18,8 +19,7 @@ SET = VideoSet(
 )
 
 
-class Config(VideoConfig):
-    """Keys of Avenue, which has 16 training videos and 21 test videos."""
+Config = sections.Avenue
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:

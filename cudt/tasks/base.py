@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cudt.config import registry
+from cudt.config import plugins
 from cudt.config.schema import NamedSection
 from cudt.data.splits import SEEN, Split
 from cudt.noise.base import TextNoise
@@ -170,5 +170,5 @@ def build_task(config: NamedSection, data_root: Path | None, pretrained: str | N
 
 def build_unread(config: NamedSection, data_root: Path | None, pretrained: str | None) -> Task:
     """The same; tasks that can read each split on its own have read none."""
-    task: Task = registry.load("task", config.name).build(config, data_root, pretrained)
+    task: Task = plugins.implementation("task", config.name)(config, data_root, pretrained)
     return task

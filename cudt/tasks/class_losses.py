@@ -16,13 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from cudt.config.tasks import LossName
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-LossName = Literal["cross_entropy", "brier", "clipped_cross_entropy"]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cudt.config.tasks import LossName
 from cudt.tasks.base import Task
-from cudt.tasks.class_losses import LOSSES, LossName
+from cudt.tasks.class_losses import LOSSES
 
 if TYPE_CHECKING:
     from torch import Tensor

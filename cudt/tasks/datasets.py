@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cudt.config import plugins
 from cudt.config import recipe as recipes
-from cudt.config import registry
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.splits import SPLITS
 from cudt.tasks.base import build_task
@@ -15,7 +15,7 @@ from cudt.tasks.base import build_task
 
 def find(data_root: Path | None) -> list[DatasetStatus]:
     """The status of every dataset of every task that comes with cudt."""
-    modules = [registry.load("task", name) for name in registry.names("task")]
+    modules = [plugins.load("task", name) for name in plugins.names("task")]
     return [
         status
         for module in modules

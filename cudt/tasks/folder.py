@@ -5,24 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cudt.config import tasks as sections
 from cudt.data.clips import FRAMES, VIDEOS, Clip, find_clips
 from cudt.data.hub import DEFAULT_ROOT
 from cudt.data.splits import Split
-from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task, decoded
+from cudt.tasks.video_denoising import VideoDenoising, build_video_task, decoded
 from cudt.utils.errors import UserError
 
-
-class Config(VideoConfig):
-    """Folders of clips, relative to the data root or the current folder. A video or a folder of
-    frames is a clip.
-    """
-
-    train: str
-    """Folder of the training clips."""
-    test: str
-    """Folder of the test clips."""
-    validation: str | None = None
-    """Folder of the validation clips; null holds out the end of each training clip."""
+Config = sections.Folder
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
+from cudt.config import tasks as sections
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.records import Columns, HubSet
-from cudt.tasks.text_classification import TextClassification, TextConfig, build_text_task
+from cudt.tasks.text_classification import TextClassification, build_text_task
 
 SOURCE = HubSet("stanfordnlp/imdb", "plain_text")
 COLUMNS = Columns(("text",), "label")
 
 
-class Config(TextConfig):
-    """Keys of IMDb, which has 25,000 training reviews and 25,000 test reviews."""
-
-    n_classes: ClassVar[int] = 2
+Config = sections.Imdb
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> TextClassification:

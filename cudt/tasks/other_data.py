@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cudt.config import mistakes, registry
+from cudt.config import mistakes, plugins
 from cudt.config import recipe as recipes
 from cudt.config.names import checked_name
 from cudt.config.schema import NamedSection
+from cudt.config.tasks import HubSection
 from cudt.tasks.base import Task, build_unread
-from cudt.tasks.hub_section import HubDataSection
 from cudt.tasks.text_classification import TextConfig
 from cudt.tasks.video_denoising import VideoConfig
 from cudt.utils.errors import UserError, did_you_mean
@@ -55,7 +55,7 @@ def named(own: NamedSection, name_or_file: str, source: str = "--on") -> OtherDa
     """
     where = f"{source} {name_or_file}"
     name, given = _section(name_or_file, source)
-    config = registry.load("task", given["name"]).Config
+    config = plugins.section("task", given["name"])
     family = next(
         (
             one
@@ -71,7 +71,7 @@ def named(own: NamedSection, name_or_file: str, source: str = "--on") -> OtherDa
             "name a task with the same kind of examples (video, or texts with classes)"
         )
     # The version of a dataset on the hub belongs to that dataset.
-    shared = family.model_fields.keys() - HubDataSection.model_fields.keys()
+    shared = family.model_fields.keys() - HubSection.model_fields.keys()
     task = _validated({**given, **own.model_dump(mode="json", include=shared)}, where)
     if task == own:
         raise UserError(f"{where}: these are the run's own test data; name other data")
@@ -92,9 +92,9 @@ def _section(name_or_file: str, source: str) -> tuple[str, dict[str, Any]]:
     ):
         recipe = recipes.load(name_or_file)
         return recipe.name, recipe.settings.task.model_dump(mode="json")
-    if registry.problem("task", name_or_file):
+    if plugins.problem("task", name_or_file):
         hint = (
-            did_you_mean(name_or_file, [*registry.names("task"), *recipes.names()])
+            did_you_mean(name_or_file, [*plugins.names("task"), *recipes.names()])
             or "; `cudt recipes` lists them"
         )
         raise UserError(f"{source}: no recipe or task is called {shown(name_or_file)}{hint}")
@@ -102,7 +102,7 @@ def _section(name_or_file: str, source: str) -> tuple[str, dict[str, Any]]:
 
 
 def _validated(values: dict[str, Any], source: str) -> NamedSection:
-    config: type[NamedSection] = registry.load("task", str(values.get("name"))).Config
+    config: type[NamedSection] = plugins.section("task", str(values.get("name")))
     try:
         return config.model_validate(values)
     except ValidationError as error:

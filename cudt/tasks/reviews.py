@@ -13,13 +13,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from cudt.config.bounds import Count
-from cudt.config.schema import NamedSection
+from cudt.config import tasks as sections
 from cudt.data.splits import Split
 from cudt.tasks.base import IGNORED
-from cudt.tasks.class_losses import LossName
 from cudt.tasks.classification import Classification
 from cudt.utils.errors import UserError
 
@@ -38,22 +36,7 @@ _INDEX = {word: index for index, word in enumerate(VOCABULARY)}
 MAX_LENGTH = 20
 
 
-class Config(NamedSection):
-    """How many reviews to generate, and with which seed."""
-
-    n_classes: ClassVar[int] = 2
-
-    train: Count = 4000
-    """Training reviews to generate."""
-    validation: Count = 1000
-    """Validation reviews to generate."""
-    test: Count = 2000
-    """Test reviews to generate."""
-    data_seed: int = 0
-    """Seed of the generated reviews. Separate from the run's seed."""
-    loss: LossName = "cross_entropy"
-    """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the
-    paper's theory assumes: brier by 2, clipped_cross_entropy by log 200."""
+Config = sections.Reviews
 
 
 @dataclass(frozen=True)

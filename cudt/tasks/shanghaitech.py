@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cudt.config import tasks as sections
 from cudt.data.dataset_status import DatasetStatus
-from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task, decoded
+from cudt.tasks.video_denoising import VideoDenoising, build_video_task, decoded
 from cudt.tasks.video_sets import VideoSet
 
 SET = VideoSet(
@@ -16,8 +17,7 @@ SET = VideoSet(
 )
 
 
-class Config(VideoConfig):
-    """Keys of ShanghaiTech, which has 330 training videos and 107 test clips."""
+Config = sections.ShanghaiTech
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:

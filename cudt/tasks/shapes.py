@@ -9,10 +9,10 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cudt.config.bounds import Count
+from cudt.config import tasks as sections
 from cudt.data.frame_cache import Footage
 from cudt.data.splits import Split
-from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task
+from cudt.tasks.video_denoising import VideoDenoising, build_video_task
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,19 +21,7 @@ if TYPE_CHECKING:
 Image: TypeAlias = "np.ndarray[Any, Any]"
 
 
-class Config(VideoConfig):
-    """How many clips to generate, and how long they are."""
-
-    size: Count = 64
-    """Height and width of frames in pixels."""
-    train: Count = 16
-    """Training clips to generate."""
-    validation: Count = 4
-    """Validation clips to generate."""
-    test: Count = 4
-    """Test clips to generate."""
-    clip_length: Count = 24
-    """Frames of each clip."""
+Config = sections.Shapes
 
 
 def make_clip(rng: np.random.Generator, length: int, size: int) -> Image:

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from cudt.config.schema import Limit
+from cudt.config import tasks as sections
+from cudt.config.tasks import LossName
 from cudt.data import findings, text_checks, tokens
 from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
 from cudt.noise.base import TextNoise
 from cudt.tasks.base import IGNORED, Task
-from cudt.tasks.class_losses import LossName
 from cudt.tasks.classification import Classification
-from cudt.tasks.hub_section import HubDataSection
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,22 +33,7 @@ Length = Annotated[int, Field(ge=4)]
 _LONG = 512
 
 
-class TextConfig(HubDataSection):
-    """Keys that all text classification tasks share."""
-
-    max_length: Length | None = None
-    """Most tokens of an example; longer ones are cut. null for the model's own limit, at most
-    512."""
-    validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of the training records held out for validation, if there is no validation split."""
-    limit: Limit = Limit()
-    """Use at most this many examples of each split; all by default."""
-    data_seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
-    run's seed."""
-    loss: LossName = "cross_entropy"
-    """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the
-    paper's theory assumes: brier by 2, clipped_cross_entropy by log(100·K) for K classes."""
+TextConfig = sections.TextSection
 
 
 @dataclass(frozen=True)

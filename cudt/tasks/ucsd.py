@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
+from cudt.config import tasks as sections
 from cudt.data.dataset_status import DatasetStatus
-from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task, decoded
+from cudt.tasks.video_denoising import VideoDenoising, build_video_task, decoded
 from cudt.tasks.video_sets import VideoSet
 
 
@@ -23,13 +23,7 @@ def _walkway(folder: str) -> VideoSet:
 SETS = {"ped1": _walkway("UCSDped1"), "ped2": _walkway("UCSDped2")}
 
 
-class Config(VideoConfig):
-    """Keys of UCSD Pedestrian, which films two walkways; the paper does not say which one it
-    uses.
-    """
-
-    subset: Literal["ped1", "ped2"] = "ped2"
-    """Walkway: ped1 (towards the camera) or ped2 (across)."""
+Config = sections.Ucsd
 
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> VideoDenoising:

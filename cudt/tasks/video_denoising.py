@@ -12,12 +12,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from cudt.config.bounds import Count
-from cudt.config.schema import Limit, NamedSection
+from cudt.config import tasks as sections
 from cudt.data import findings, frame_cache
 from cudt.data.clips import Clip
 from cudt.data.frame_cache import Footage
@@ -35,24 +32,7 @@ if TYPE_CHECKING:
 PEAK = 255.0
 
 
-class VideoConfig(NamedSection):
-    """Keys that all video tasks share."""
-
-    frames: Count = 8
-    """Frames T of a window, which is one example."""
-    stride: Count = 4
-    """Frames between the starts of two training windows; validation and test windows do not
-    overlap."""
-    size: Count = 160
-    """Height and width of frames in pixels; all are resized to it."""
-    validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of each training clip, its end, held out for validation if there are no validation
-    clips."""
-    limit: Limit = Limit()
-    """Use at most this many examples of each split; all by default."""
-    data_seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
-    run's seed."""
+VideoConfig = sections.VideoSection
 
 
 @dataclass(frozen=True)

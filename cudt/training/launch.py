@@ -14,7 +14,7 @@ from pathlib import Path
 
 from accelerate import Accelerator
 
-from cudt.config.pretrained import PretrainedSection
+from cudt.config.models import PretrainedSection
 from cudt.config.recipe import NamedRecipe
 from cudt.data import hub
 from cudt.data.splits import SEEN

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 
 from cudt.config import mistakes
 from cudt.config.mistakes import NO_VALUE, Mistake
-from cudt.config.section import Section
+from cudt.config.schema import Section
 from cudt.utils.errors import UserError
 
 

@@ -6,11 +6,7 @@ import pytest
 from pydantic import Field, Tag
 
 from cudt.config import plain_types
-from cudt.config.alternatives import ColumnNames
-from cudt.config.bounds import Count, Positive
-from cudt.config.plugin_names import NoiseName
-from cudt.config.schema import Alpha
-from cudt.config.section import Section
+from cudt.config.schema import Alpha, ColumnNames, Count, Positive, Section
 
 
 class Inner(Section):
@@ -31,7 +27,6 @@ class Inner(Section):
         ),
         (ColumnNames, "text or a list of texts of 1 to 2 entries"),
         (Inner, "a section with `one`"),
-        (NoiseName, "one of 'discrete', 'gaussian', 'uniform' or an import path"),
     ],
 )
 def test_what_is_expected_reads_as_english(annotation, words):

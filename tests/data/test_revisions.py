@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cudt.config import recipe as recipes
-from cudt.config.pretrained import PretrainedName
+from cudt.config.models import PretrainedName
 from cudt.data import hub
 from cudt.data.records import Columns, HubSet
 from cudt.utils.errors import UserError
@@ -26,7 +26,7 @@ COLUMNS = Columns(("text",), "label")
 #: Loads what each line of its input asks for, and prints the result or the error in one line.
 LOADING = """
 import json, sys
-from cudt.config.pretrained import PretrainedName, PretrainedSection
+from cudt.config.models import PretrainedName, PretrainedSection
 from cudt.data import hub, records
 for line in sys.stdin:
     kind, name, revision = json.loads(line)

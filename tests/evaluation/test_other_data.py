@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cudt.config import recipe as recipes
-from cudt.config.schema import Limit
+from cudt.config.tasks import Limit
 from cudt.runs.checksums import damaged_files
 from cudt.runs.find import find_runs, open_run
 from cudt.runs.run import Run

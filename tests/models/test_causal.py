@@ -8,10 +8,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from cudt.config.models import Lora
 from cudt.data import hub
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
-from cudt.models.lora import Lora
 from cudt.noise.source import NoiseSource
 from cudt.tasks.base import IGNORED
 from tests.causal import (

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from cudt.config.models import Lora
 from cudt.config.schema import NamedSection
 from cudt.models import causal
 from cudt.models.causal import Config
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.lora import Lora
 from cudt.utils.errors import UserError
 from tests.causal import (
     CONFIGS,

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from cudt.config.models import Lora
 from cudt.data.batching import Batch
 from cudt.models import encoder, vit
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.lora import Lora
 from cudt.utils.errors import UserError
 from tests import shapes
 from tests.models.test_encoder import PADDED, text_task

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cudt.config.schema import Limit
+from cudt.config.tasks import Limit
 from cudt.data.splits import SPLITS
 from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from cudt.config.schema import Dual
+from cudt.config.tasks import LossName
 from cudt.method.descent import LayerwiseDescent
-from cudt.tasks.class_losses import LOSSES, LossName
+from cudt.tasks.class_losses import LOSSES
 from cudt.tasks.reviews import Config, Reviews
 from tests.conftest import tiny_recipe, train_quietly
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cudt.cli import main as cli
-from cudt.config import registry
+from cudt.config import plugins
 from cudt.data import frame_cache
 from cudt.data.dataset_status import DatasetStatus
 from cudt.data.records import HubSet
@@ -66,10 +66,10 @@ def test_every_dataset_is_listed_even_if_it_is_missing(root):
     assert [status.name for status in datasets.find(root)] == NAMES
     with_data = [
         name
-        for name in registry.names("task")
+        for name in plugins.names("task")
         if name not in ("folder", "reviews", "shapes", "text")
     ]
-    assert all(hasattr(registry.load("task", name), "datasets") for name in with_data)
+    assert all(hasattr(plugins.load("task", name), "datasets") for name in with_data)
 
 
 def test_a_missing_dataset_is_reported_with_its_folder_and_source(root):

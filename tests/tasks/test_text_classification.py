@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from cudt.config.schema import Limit
+from cudt.config.tasks import Limit
 from cudt.data.splits import SEEN
 from cudt.noise import discrete
 from cudt.tasks import imdb, text

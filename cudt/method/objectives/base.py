@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cudt.config import registry
+from cudt.config import plugins
 from cudt.utils.autocast import without_autocast
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Objective(ABC):
 
 def objective_class(name: str) -> type[Objective]:
     """The class of an objective, by its name in a recipe."""
-    return registry.load("objective", name).OBJECTIVE
+    return plugins.implementation("objective", name)
 
 
 def make_objective(name: str, descent: LayerwiseDescent) -> Objective:

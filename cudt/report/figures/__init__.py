@@ -20,7 +20,7 @@ import matplotlib
 
 # Before pyplot is imported: a report needs no screen.
 matplotlib.use("Agg")
-from cudt.config import registry
+from cudt.config import plugins
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.saving import Figure, save
 from cudt.report.groups import Group, by_recipe
@@ -103,8 +103,8 @@ def _draw_titled(one: _RecipePlan, groups: Sequence[Group], stem: Path) -> Figur
 def figure_types(extra: Sequence[str] = ()) -> list[FigureType]:
     """All figures of cudt and those with an import path in `extra`, in the order of the page."""
     found: dict[str, FigureType] = {}
-    for path in (*registry.names("figure"), *dict.fromkeys(extra)):
-        module = registry.load("figure", path)
+    for path in (*plugins.names("figure"), *dict.fromkeys(extra)):
+        module = plugins.load("figure", path)
         figure = module.FIGURE
         if not isinstance(figure, FigureType):
             wanted = f"an instance of a subclass of {FigureType.__module__}.FigureType"

@@ -6,7 +6,7 @@
 
 Both checkouts, each with the Python of its own .venv, read the same data and weights, train every
 recipe with every objective, evaluate each run under every kind of noise that its data can have, and
-run a smoke sweep: with one worker, in one thread. What the old checkout recorded is kept for the
+run a sweep: with one worker, in one thread. What the old checkout recorded is kept for the
 next comparison; about three minutes for each side.
 
 Runs are matched by the settings that both checkouts know, since the hash in a run's name changes
@@ -42,7 +42,7 @@ RECIPES = {
     str(HERE / "same-vit.yaml"): VIDEO,
     str(HERE / "same-dust.yaml"): VIDEO,
 }
-SEARCH = "smoke-text-search"
+SEARCH = HERE / "same-search.yaml"
 #: Of the table of trials: the names of runs, and how long they took.
 NOT_NUMBERS = {"run", "seconds", "deaths"}
 
@@ -105,7 +105,7 @@ def record(checkout: Path, python: Path, out: Path, folder: Path) -> None:
         "cudt",
         "sweep",
         "--search",
-        SEARCH,
+        str(SEARCH),
         "--out",
         str(folder / "sweep"),
     )
@@ -156,7 +156,7 @@ def compare(old: Path, new: Path, tolerance: float) -> int:
                 differing.append(f"{folder.relative_to(old)}/{name}: {difference}")
     trials_before, trials_after = (next(root.rglob("trials_wide.csv")) for root in (old, new))
     found = differences(trials_before, trials_after, tolerance, lacking)
-    differing += [f"{SEARCH}: {difference}" for difference in found]
+    differing += [f"{SEARCH.stem}: {difference}" for difference in found]
     print(*sorted(lacking), *differing, sep="\n")
     print(f"{len(before)} runs, {n_files} files, {len(differing)} differences")
     return bool(differing or not before or len(before) != len(after))

@@ -39,8 +39,7 @@ _NOT_IDENTITY = (
 _NAMED_AFTER = ("task.name", "model.name", "model.pretrained", "model.embeddings_from")
 #: Folders next to the recipes that hold other kinds of files.
 _NOT_RECIPES = ("accelerate", "sweeps", "reproduce")
-#: Names that can be folders, and are no option of a command. cudt itself writes to the others.
-_NAME = re.compile(r"\w[\w.+=() -]*(?<! )")
+#: Folders of cudt itself, next to those of the recipes.
 _RESERVED = re.compile(r"report|sweeps|generated|trackers|(report|reproduce)-.*", re.IGNORECASE)
 #: From the name of a file that comes with cudt to its path.
 Locate = Callable[[str], Path]
@@ -179,9 +178,9 @@ def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in own.items():
         before = base.get(key)
-        are_sections = isinstance(before, dict) and isinstance(value, dict)
-        if are_sections and value.get("name", before.get("name")) == before.get("name"):
-            value = _merge(before, value)
+        if isinstance(before, dict) and isinstance(value, dict):
+            is_same = value.get("name", before.get("name")) == before.get("name")
+            value = _merge(before, value) if is_same else value
         merged[key] = value
     return merged
 
@@ -191,7 +190,13 @@ def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 def name_problem(name: Any) -> str:
     """Why a name cannot be a folder below the results; empty if it can."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name.encode()) > 100:
+    # As in Python's identifiers, letters may have accents and vowel signs of their own.
+    letters = re.sub(r"[-.+=() ]", "", str(name))
+    if (
+        not (isinstance(name, str) and re.match(r"\w", name) and f"_{letters}".isidentifier())
+        or name.endswith(" ")
+        or len(name) > 100
+    ):
         return (
             "must be at most 100 letters, digits, spaces and _ - . + = ( ), with a letter, digit "
             f"or _ first, got {shown(name)}"

@@ -174,7 +174,8 @@ class Dual(Section):
     """How the multipliers λ are updated."""
 
     optimizer: DualOptimizerName = "adam"
-    """Optimizer of the multipliers; the paper uses Adam. nupi damps oscillations of λ."""
+    """Optimizer of the multipliers: adam, as in the paper; sgd; nupi, which damps oscillations of λ;
+    or the import path of your own."""
     learning_rate: Positive = 1e-2
     """Dual learning rate η₂. Typical for pretrained encoders: 0.01 to 0.1."""
     proportional_gain: NotNegative | None = None
@@ -347,7 +348,7 @@ class Noise(Section):
     """The noise in training, with standard deviation σ = γ_train·σ_x."""
 
     kind: TrainingNoiseName = "gaussian"
-    """Kind of noise added to embeddings or pixels."""
+    """Noise added to embeddings or pixels: gaussian, uniform, or the import path of your own."""
     gamma_train: NotNegative = 0.0
     """Noise level γ in training, in standard deviations of the signal. The paper uses 0 to 1 for
     text, 0 to 0.15 for video."""
@@ -369,9 +370,9 @@ class Evaluation(Section):
     probabilities: Probabilities = "0:0.3:0.03"
     """Levels p of discrete noise: the probability that a character is replaced, and that a word is
     left out."""
-    perturbations: list[NoiseName] = Field(["gaussian"], min_length=1)
-    """Kinds of noise to evaluate."""
-    noise_seeds: list[int] = Field([0], min_length=1)
+    perturbations: Annotated[list[NoiseName], Field(min_length=1)] = ["gaussian"]
+    """Kinds of noise to evaluate: gaussian, uniform, discrete (in texts), or import paths."""
+    noise_seeds: Annotated[list[int], Field(min_length=1)] = [0]
     """Seeds of the noise; each adds one evaluation of every level."""
     batch_size: Count = 256
     """Examples per batch in evaluation; changes memory and speed, not results."""
@@ -419,7 +420,8 @@ class Recipe(Section):
     model: ModelSection
     """The model."""
     objective: ObjectiveName = "constrained"
-    """What is minimised; `--objective` overrides it."""
+    """What is minimised: constrained, erm, supervised, or the import path of your own;
+    `--objective` overrides it."""
     descent: Descent = Descent()
     """The constraints."""
     training: Training = Training()

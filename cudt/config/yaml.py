@@ -33,7 +33,7 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = _RESOLVERS
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "anchor", None) is not None:
             raise _error("anchors and aliases are not allowed; repeat the value", event)
         if getattr(event, "tag", None) is not None:
@@ -43,9 +43,9 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
-            if key.value in seen:
+            if str(key.value) in seen:
                 raise _error(f"duplicate key '{key.value}'; remove one", key)
-            seen.add(key.value)
+            seen.add(str(key.value))
         return super().construct_mapping(node, deep)
 
 

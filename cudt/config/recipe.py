@@ -14,7 +14,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,8 @@ def find(
     names are listed.
     """
     if _is_file_name(name_or_file):
+        if not Path(name_or_file).is_file():
+            raise UserError(f"{what} file {shown(name_or_file)} does not exist")
         return Path(name_or_file)
     known = files_below(within)
     if name_or_file not in known:
@@ -245,9 +247,14 @@ def load(
     recipe, found = check(values)
     if recipe is None:
         # An option must not be blamed on the file.
-        to_blame = any(f"{one.key}.".startswith(f"{key}.") for one in found for key in changed)
-        errors.refuse(f"{where} with your changes" if to_blame else where, found)
+        is_changed = any(_is_within(one.path, key.split(".")) for one in found for key in changed)
+        errors.refuse(f"{where} with your changes" if is_changed else where, found)
     return NamedRecipe(chosen, recipe)
+
+
+def _is_within(path: Sequence[Any], key: Sequence[str]) -> bool:
+    """Whether one of two keys is the other or a section that contains it."""
+    return all(one == other for one, other in zip(path, key, strict=False))
 
 
 def put(values: dict[str, Any], path: str, value: Any) -> None:

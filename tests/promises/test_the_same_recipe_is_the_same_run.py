@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cudt.config import recipe
 
 
-def identity(*changes: str, **settings: object) -> str:
+def identity(*changes: str, **settings: Any) -> str:
     return recipe.load("reviews-ut", changes, **settings).identity()
 
 
@@ -49,7 +51,7 @@ def test_a_learning_rate_that_fits_the_model_is_the_one_that_is_written_down():
 
 
 def test_seeds_of_one_recipe_share_an_identity_without_seed():
-    def shared(**settings: object) -> str:
+    def shared(**settings: Any) -> str:
         return recipe.load("reviews-ut", **settings).identity(without_seed=True)
 
     assert len({shared(seed=seed) for seed in range(3)}) == 1

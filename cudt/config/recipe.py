@@ -69,15 +69,12 @@ class NamedRecipe:
 
 
 def shaping_values(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """The settings that change the numbers of a training, without `others`."""
-    return _without(values, {*_NOT_IDENTITY, *others}, "")
-
-
-def _without(values: Mapping[str, Any], keys: set[str], before: str) -> dict[str, Any]:
+    """The settings that change the numbers of a training by dotted key, without `others`."""
+    left_out = (*_NOT_IDENTITY, *others)
     return {
-        key: _without(value, keys, f"{before}{key}.") if isinstance(value, Mapping) else value
-        for key, value in values.items()
-        if before + key not in keys
+        key: value
+        for key, value in flat(values).items()
+        if not any(key == one or key.startswith(f"{one}.") for one in left_out)
     }
 
 
@@ -85,7 +82,7 @@ def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Settings by dotted key."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        inner = isinstance(value, Mapping)
+        inner = isinstance(value, Mapping) and value
         found |= flat(value, f"{before}{key}.") if inner else {before + key: value}
     return found
 

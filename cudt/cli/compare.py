@@ -60,7 +60,7 @@ def _read(path: Path) -> ReadRun:
 
 
 def _print_settings(console: Console, a: ReadRun, b: ReadRun) -> None:
-    from cudt.config import strict_yaml
+    from cudt.config import yaml
     from cudt.config.differences import differing_keys
 
     settings = [_all_settings(run) for run in (a, b)]
@@ -73,7 +73,7 @@ def _print_settings(console: Console, a: ReadRun, b: ReadRun) -> None:
     for key in keys:
         table.add_row(
             key,
-            *(strict_yaml.dump_line(values[key]) if key in values else "" for values in settings),
+            *(yaml.dump_line(values[key]) if key in values else "" for values in settings),
         )
     console.print("\nsettings that differ")
     console.print(table)

@@ -31,9 +31,8 @@ _DIFFERENCE = re.compile(r"^<!-- diff: ([\w/.]+) ([\w/.]+) -->$", re.MULTILINE)
 CONTRACTS = (
     ("Model", "cudt.models.base", ("LayeredModel",)),
     ("Task", "cudt.tasks.base", ("Task",)),
-    ("Noise", "cudt.noise.base", ("NoiseKind", "SignalNoise", "TextNoise")),
-    ("Objective", "cudt.method.objectives.base", ("Objective",)),
-    ("Dual optimiser", "cudt.method.dual_optimizers", ()),
+    ("Noise", "cudt.noise", ("SignalNoise", "TextNoise")),
+    ("Objective", "cudt.method.objectives", ("Objective",)),
     ("Figure", "cudt.report.figures.base", ("FigureType", "FigurePlan", "Drawing")),
 )
 #: The parts of run.json by the class that describes them.

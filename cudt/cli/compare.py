@@ -194,7 +194,7 @@ def _conclusion(run: ReadRun, on_test: dict[int, tuple[float, str]]) -> str:
     """Whether the run keeps its constraints and every layer helps: on test data, or without these
     as in run.json.
     """
-    from cudt.method.feasibility import FAILING, is_monotone
+    from cudt.method.constraints import FAILING, is_monotone
 
     is_feasible, is_falling = run.info.feasible, run.info.monotone
     if on_test:
@@ -267,7 +267,7 @@ def _different_tests(a: ReadRun, b: ReadRun) -> str:
 
 
 def _curve_table(a: ReadRun, b: ReadRun, kind: str, rows: pd.DataFrame) -> Table:
-    from cudt.noise.base import scale_of
+    from cudt.noise import scale_of
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("level", "A", "B", "B − A", "95 % interval"):
@@ -290,7 +290,7 @@ def _curve_table(a: ReadRun, b: ReadRun, kind: str, rows: pd.DataFrame) -> Table
 def _over_levels(run: ReadRun, kind: str, quantity: str, levels: list[float]) -> float:
     """One number for a run's curve over the levels that both runs have."""
     from cudt.evaluation.curves import area_under_curve
-    from cudt.noise.base import distribution
+    from cudt.noise import distribution
 
     curve = {level: run.curves[kind][level] for level in levels}
     if quantity == "auc":

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
+import torch
 
-from cudt.method.constraints import allowed_losses
-from cudt.method.feasibility import TOLERANCE
+from cudt.method.constraints import TOLERANCE, allowed_losses
 from cudt.report.collect import ReadRun
 from cudt.report.comparable import CONSTRAINED
 from cudt.report.groups import Group
@@ -86,7 +86,8 @@ def kept(run: ReadRun, judge: ReadRun, kind: str) -> dict[float, float]:
     for gamma, rows in table[table["perturbation"] == kind].groupby("gamma"):
         rows = rows.sort_values("layer")
         losses = rows["loss"].to_numpy()
-        violations = losses - allowed_losses(losses, reference, rates, form)
+        allowed = allowed_losses(torch.from_numpy(losses), reference, rates, form).numpy()
+        violations = losses - allowed
         is_kept = violations <= TOLERANCE * rows["standard_error"].to_numpy()
         counts[float(str(gamma))] = float(is_kept.sum())
     return counts

@@ -14,7 +14,7 @@ import pandas as pd
 
 from cudt.config.differences import flat_settings
 from cudt.evaluation.curves import input_metric
-from cudt.method.feasibility import FAILING
+from cudt.method.constraints import FAILING
 from cudt.report.objectives import is_constrained
 from cudt.runs.find import find_runs, open_run, run_folder
 from cudt.runs.info import FinishedInfo

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from cudt.evaluation.curves import area_under_curve
-from cudt.noise.base import distribution
+from cudt.noise import distribution
 from cudt.report import paired
 from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.comparable import CONSTRAINED, SIDES, Pair, by_group

@@ -8,7 +8,7 @@ import pandas as pd
 
 from cudt.config.levels import GAMMA
 from cudt.evaluation.exit_rules import RuleName
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report.collect import ReadRun
 from cudt.report.groups import Group
 

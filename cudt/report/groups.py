@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from cudt.config.differences import differing_keys
-from cudt.noise.base import training_level
+from cudt.noise import training_level
 from cudt.report import tables
 from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.comparable import by_group, families

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib import colors
 
 from cudt.config.differences import differing_keys, symbol, value_text
-from cudt.noise.base import scale_of, training_level
+from cudt.noise import scale_of, training_level
 from cudt.report import objectives
 from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.compare import failing_layers, group_scores

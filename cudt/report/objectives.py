@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from cudt.method.objectives.base import Objective, objective_class
+from cudt.method.objectives import Objective, objective_class
 from cudt.utils.errors import UserError
 
 #: The objective that all others are compared with.
@@ -17,6 +17,12 @@ BASELINE = "erm"
 #: The colours of Okabe and Ito's palette that no objective of cudt uses and that show on white.
 SPARE_COLORS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
+#: Line styles of Matplotlib.
+_STYLES: dict[str, dict[str, Any]] = {
+    "erm": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
+    "supervised": {"color": "#009E73", "linestyle": ":", "marker": "^"},
+    "constrained": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
+}
 #: Objectives without a style, numbered as they appear: one looks the same in all figures of a
 #: report.
 _without_style: dict[str, int] = {}
@@ -29,8 +35,7 @@ def is_installed(name: str) -> bool:
 
 def label(name: str) -> str:
     """What tables and figures call an objective; of a dotted path, the last part."""
-    found = _class(name)
-    return name.rpartition(".")[2] if found is None else found.label
+    return name.rpartition(".")[2]
 
 
 def labels(names: Iterable[str]) -> dict[str, str]:
@@ -42,10 +47,7 @@ def labels(names: Iterable[str]) -> dict[str, str]:
 
 def style(name: str) -> dict[str, Any]:
     """How Matplotlib draws an objective's lines: color, linestyle and marker."""
-    wanted = getattr(_class(name), "style", {})
-    if {"color", "linestyle", "marker"} <= set(wanted):
-        return dict(wanted)
-    return {**_spare_style(name), **wanted}
+    return dict(_STYLES.get(name) or _spare_style(name))
 
 
 def is_constrained(name: str) -> bool:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from cudt import __version__
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report import exhibits, headline, interactive
 from cudt.report.collect import GroupKey, ReadRun
 from cudt.report.comparable import families

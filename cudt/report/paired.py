@@ -19,7 +19,7 @@ import pandas as pd
 from cudt.evaluation import intervals
 from cudt.evaluation.curves import area_under_curve
 from cudt.evaluation.intervals import Array
-from cudt.noise.base import distribution
+from cudt.noise import distribution
 from cudt.report.collect import ReadRun
 from cudt.report.comparable import Pair, cell_of, pairs
 from cudt.report.scores import Measured, NoIntervalError, Scores

@@ -13,7 +13,7 @@ import pandas as pd
 
 from cudt.evaluation import intervals
 from cudt.evaluation.intervals import Array
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report.collect import ReadRun
 from cudt.utils.shown import as_command
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cudt.evaluation.curves import area_under_curve, input_metric, metric_and_ends
-from cudt.noise.base import distribution, scale_of
+from cudt.noise import distribution, scale_of
 from cudt.report.collect import ReadRun
 from cudt.report.comparable import by_group
 from cudt.report.names import labels

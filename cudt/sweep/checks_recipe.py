@@ -13,7 +13,7 @@ from cudt.config import plugins
 from cudt.config import recipe as recipes
 from cudt.config.errors import Mistake
 from cudt.config.recipe import NamedRecipe
-from cudt.method.objectives.base import objective_class
+from cudt.method.objectives import objective_class
 from cudt.sweep.search import Arm, Range, Scalar, Search, as_equal
 
 #: A mistake's path, and its kind or message.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from cudt.config.differences import symbol
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report import objectives
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import ablated, main_kind, middle_levels

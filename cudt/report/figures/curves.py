@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report import objectives
 from cudt.report.figures.panels import line, shade_seen
 from cudt.report.figures.style import MOST_BANDS, NOISY_INPUT

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report.carry_over import best_layers, by_level, has_descent, kept_by_level
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import main_kind, pair, with_curve

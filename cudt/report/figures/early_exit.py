@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from cudt.evaluation.exit_rules import RuleName
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report.early_exit import at_chosen, by_point, has_exits, shown_levels
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import main_kind, pair

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from cudt.config.levels import GAMMA
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report.figures.base import Drawing, FigurePlan, FigureType
 from cudt.report.figures.choose import main_kind, pair, with_curve
 from cudt.report.figures.panels import layer_ticks, legend_below, line, panels

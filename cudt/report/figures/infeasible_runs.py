@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from cudt.noise.base import scale_of, training_level
+from cudt.noise import scale_of, training_level
 from cudt.report import objectives
 from cudt.report.collect import ReadRun
 from cudt.report.comparable import matches

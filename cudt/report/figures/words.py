@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report import objectives
 from cudt.report.collect import GroupKey
 from cudt.report.comparable import constraint_kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report.carry_over import has_descent, kept_by_level
 from cudt.report.collect import ReadRun
 from cudt.report.figures.choose import main_kind, pair, with_curve

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cudt.evaluation.exit_rules import RULES, RuleName
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report.collect import ReadRun
 from cudt.report.early_exit import at_chosen, has_exits, shown_levels
 from cudt.report.figures.choose import main_kind, pair

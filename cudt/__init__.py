@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cudt.config.levels import LevelScale
     from cudt.config.recipe import NamedRecipe
     from cudt.config.schema import Dual
     from cudt.method.descent import LayerwiseDescent
@@ -98,31 +97,9 @@ def load_recipe(
     dictionary may inherit like a file: `base` is the name of a shipped recipe, or a path from the
     current folder. All errors are reported together, as a UserError.
     """
-    import copy
+    from cudt.config.recipe import load
 
-    from cudt.config import inheritance
-    from cudt.config import recipe as recipes
-    from cudt.config.names import checked_name
-    from cudt.utils.errors import UserError
-    from cudt.utils.shown import shown
-
-    if isinstance(source, Mapping):
-        values = inheritance.from_values(copy.deepcopy(dict(source)), "recipe", recipes.locate)
-        own = where = "recipe"
-    else:
-        path = recipes.locate(str(source))
-        values = inheritance.read(path, recipes.locate)
-        own, where = path.stem, path.name
-    own = values.pop("name", own)
-    for key, value in (changes or {}).items():
-        try:
-            inheritance.put(values, key, value)
-        except KeyError as error:
-            raise UserError(f"{where}: changes[{shown(key)}]: {error.args[0]}") from None
-    options = {"objective": objective, "seed": seed}
-    values.update({key: value for key, value in options.items() if value is not None})
-    chosen = checked_name(own, f"{where}: name") if name is None else checked_name(name, "name")
-    return recipes.NamedRecipe(chosen, recipes.validate(values, where))
+    return load(source, changes, name, objective=objective, seed=seed)
 
 
 def train(
@@ -212,15 +189,15 @@ def evaluate(
     the table `exits`. `on` names a task or recipe whose test data are used instead of the run's
     own, with the run's σ_x; the tables are then those of `open_run(run.path / "on-NAME")`.
     """
-    from cudt.config.levels import GAMMA, PROBABILITY
+    from cudt.config.levels import GAMMA, PROBABILITY, parse_levels
     from cudt.evaluation.evaluate import check, evaluate_ood
     from cudt.evaluation.grid import Grid
 
     opened = _opened(run, weights, on)
     kinds = [perturbations] if isinstance(perturbations, str) else perturbations
     grid = Grid(
-        None if gammas is None else _levels(gammas, GAMMA),
-        None if probabilities is None else _levels(probabilities, PROBABILITY),
+        None if gammas is None else parse_levels(gammas, GAMMA),
+        None if probabilities is None else parse_levels(probabilities, PROBABILITY),
         None if kinds is None else [*kinds],
         None if noise_seeds is None else [*noise_seeds],
     )
@@ -286,11 +263,3 @@ def _opened(run: Run | str | Path, weights: Literal["best", "last"] | None, on: 
     opened = run if isinstance(run, Run) else open_run(run)
     opened = opened.with_weights(weights or opened.weights)
     return opened if on is None else opened.on(other_data.named(opened.recipe.settings.task, on))
-
-
-def _levels(levels: str | Sequence[float], scale: LevelScale) -> list[float]:
-    from cudt.config.levels import check_levels, parse_levels
-
-    if isinstance(levels, str):
-        return parse_levels(levels, scale)
-    return check_levels([float(level) for level in levels], str(list(levels)), scale)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cudt.config.reference import KeyDoc
+    from cudt.config.describe import KeyDoc
 
 ROOT = Path(__file__).parent.parent
 _MARKER = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
@@ -31,9 +31,8 @@ _DIFFERENCE = re.compile(r"^<!-- diff: ([\w/.]+) ([\w/.]+) -->$", re.MULTILINE)
 CONTRACTS = (
     ("Model", "cudt.models.base", ("LayeredModel",)),
     ("Task", "cudt.tasks.base", ("Task",)),
-    ("Noise", "cudt.noise.base", ("NoiseKind", "SignalNoise", "TextNoise")),
-    ("Objective", "cudt.method.objectives.base", ("Objective",)),
-    ("Dual optimiser", "cudt.method.dual_optimizers", ()),
+    ("Noise", "cudt.noise", ("SignalNoise", "TextNoise")),
+    ("Objective", "cudt.method.objectives", ("Objective",)),
     ("Figure", "cudt.report.figures.base", ("FigureType", "FigurePlan", "Drawing")),
 )
 #: The parts of run.json by the class that describes them.
@@ -223,26 +222,22 @@ def _arguments(arguments: ast.arguments) -> str:
 
 def recipe_keys() -> str:
     """Every key of a recipe, then those of each task and model, from the schema."""
-    from cudt.config import plugins, reference
+    from cudt.config import describe, plugins
 
-    sections = ["### All recipes", _key_table(reference.describe_recipe())]
+    sections = ["### All recipes", _key_table(describe.describe_recipe())]
     for kind in ("task", "model"):
         for name in plugins.names(kind):
             config = plugins.section(kind, name)
             keys = [
-                key for key in reference.describe_plugin(kind, name) if key.path != f"{kind}.name"
+                key for key in describe.describe_plugin(kind, name) if key.path != f"{kind}.name"
             ]
-            sections += [f"### `{kind}: {name}`", reference.summary(config), _key_table(keys)]
+            sections += [f"### `{kind}: {name}`", describe.summary(config), _key_table(keys)]
     return "\n\n".join(sections)
 
 
 def _key_table(keys: Sequence[KeyDoc]) -> str:
-    rows = [(f"`{key.path}`", key.type, _code(key.default), key.range, key.meaning) for key in keys]
-    return (
-        table(("key", "type", "default", "allowed", "meaning"), rows)
-        if rows
-        else "No keys of its own."
-    )
+    rows = [(f"`{key.path}`", key.values, _code(key.default), key.meaning) for key in keys]
+    return table(("key", "values", "default", "meaning"), rows) if rows else "No keys of its own."
 
 
 def _code(default: str) -> str:

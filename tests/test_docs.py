@@ -16,7 +16,7 @@ import typer
 
 import cudt
 from cudt.cli.main import app
-from cudt.config import plugins, recipe, strict_yaml
+from cudt.config import plugins, recipe, yaml
 from cudt.config import reference as schema
 
 ROOT = Path(__file__).parent.parent
@@ -126,7 +126,7 @@ def test_the_readmes_recipe_is_valid():
     (block,) = re.findall(
         r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
     )
-    settings = recipe.validate(strict_yaml.parse_mapping(block, "README.md"), "README.md")
+    settings = recipe.validate(yaml.parse_mapping(block, "README.md"), "README.md")
     assert settings.model.name == "encoder"
 
 

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.speed.bench import Bench, Outcome, Setting
-from cudt.noise import source
-from cudt.noise.source import NoiseSource, SignalShape
+from cudt import noise
+from cudt.noise import NoiseSource, SignalShape
 
 PEAK = 312e12
 ROUNDS = 5
@@ -49,8 +49,6 @@ SIZES = (Size("32×512×1024", 32, 512, 1024, 3.0e8, 6), Size("4×512×4096", 4,
 class _Launches:
     """Gaussian noise on the meta device."""
 
-    draws_on_device = True
-
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
         return torch.randn(tuple(shape), device=META)
 
@@ -60,13 +58,13 @@ def _training(size: Size) -> Outcome:
     draw = NoiseSource("gaussian", 0.5, "train 0 0").draw
     ids = [str(number) for number in range(size.examples)]
     shape = SignalShape([size.tokens] * size.examples, size.tokens, (size.width,))
-    on_cpu = source.example_generator
+    on_cpu = noise.example_generator
     waits = []
     for _ in range(1 + ROUNDS):
         with (
-            mock.patch.object(source, "signal_noise", return_value=_Launches()),
+            mock.patch.object(noise, "signal_noise", return_value=_Launches()),
             mock.patch.object(
-                source, "example_generator", lambda seed, name, device: on_cpu(seed, name)
+                noise, "example_generator", lambda seed, name, device: on_cpu(seed, name)
             ),
         ):
             began = time.thread_time()

@@ -50,7 +50,7 @@ def compare(first: FirstRun, second: SecondRun) -> None:
 
 
 def _print_settings(console: Console, both: Frames) -> None:
-    from cudt.config import strict_yaml
+    from cudt.config import yaml
     from cudt.config.differences import differing_keys
 
     names = ("recipe", "objective", "seed", "weights", "data")
@@ -64,7 +64,7 @@ def _print_settings(console: Console, both: Frames) -> None:
     for column in ("setting", "A", "B"):
         table.add_column(column, overflow="fold")
     for key in keys:
-        values = (strict_yaml.dump_line(one[key]) if key in one else "" for one in settings)
+        values = (yaml.dump_line(one[key]) if key in one else "" for one in settings)
         table.add_row(key, *values)
     console.print("\nsettings that differ")
     console.print(table)
@@ -74,7 +74,7 @@ def _print_layers(console: Console, both: Frames) -> None:
     """Losses and verdicts of both: on validation data, or on test data for weights or data that
     are not a run's own.
     """
-    from cudt.method.feasibility import FAILING, is_monotone
+    from cudt.method.constraints import FAILING, is_monotone
     from cudt.training.picture import negative_note, weight_text
     from cudt.utils.numbers import short_number
 
@@ -119,7 +119,7 @@ def _print_layers(console: Console, both: Frames) -> None:
 
 def _weights(run: Any) -> dict[int, float]:
     """w_l by layer at the end of the run's epoch; empty without constraints."""
-    import numpy as np
+    import torch
 
     from cudt.method.constraints import effective_weights
 
@@ -127,7 +127,8 @@ def _weights(run: Any) -> dict[int, float]:
     if recorded is None or run["rates"] is None or not run["is_constrained"]:
         return {}
     form, gradient = run["descent"]["form"], run["descent"]["gradient"]
-    found = effective_weights(np.array(recorded, dtype=float), run["rates"], form, gradient)
+    multipliers = torch.tensor(recorded, dtype=torch.double)
+    found = effective_weights(multipliers, run["rates"], form, gradient)
     return dict(enumerate(found.tolist(), 1))
 
 
@@ -161,7 +162,7 @@ def _print_curves(console: Console, both: Frames) -> None:
 
 def _print_curve(console: Console, both: Frames, kind: str) -> None:
     """Both curves under one kind of noise, and why there is no interval if there is none."""
-    from cudt.noise.base import scale_of
+    from cudt.noise import scale_of
     from cudt.report.paired import Differences, Quantities
 
     (first, other), curves = (

@@ -17,7 +17,7 @@ from cudt.utils.errors import UserError
 from cudt.utils.shown import as_command, shown
 
 if TYPE_CHECKING:
-    from cudt.config.reference import Setting
+    from cudt.config.describe import KeyDoc
 
 app = typer.Typer()
 #: Keys that describe a recipe and are printed above its settings.
@@ -47,7 +47,7 @@ def list_recipes(context: typer.Context) -> None:
 def show_recipe(name: RecipeArgument, set_: Changes = None) -> None:
     """Print every setting of a recipe: its value, the default, and what it means."""
     from cudt.config import recipe as recipes
-    from cudt.config.reference import resolved_with_docs
+    from cudt.config.describe import resolved_with_docs
     from cudt.sweep import definition as sweeps
 
     if name in sweeps.names() and name not in recipes.names():
@@ -57,39 +57,29 @@ def show_recipe(name: RecipeArgument, set_: Changes = None) -> None:
     settings = resolved_with_docs(loaded)
     console = make_console()
     console.print(f"{loaded.name}: {recipes.locate(name)}\n", soft_wrap=True, highlight=False)
-    for setting in settings:
-        if setting.doc.path in _DESCRIPTION and setting.value:
-            console.print(f"{setting.doc.path}: {setting.value}", highlight=False)
-    for setting in settings:
-        if setting.doc.path not in _DESCRIPTION:
-            _print_setting(console, setting)
+    for doc, value in settings:
+        if doc.path in _DESCRIPTION and value:
+            console.print(f"{doc.path}: {value}", highlight=False)
+    for doc, value in settings:
+        if doc.path not in _DESCRIPTION:
+            _print_setting(console, doc, value)
     console.print(
         f"\ntrain it: {as_command('train', '--recipe', name)}", soft_wrap=True, highlight=False
     )
 
 
-def _print_setting(console: Console, setting: Setting) -> None:
-    """`training.epochs: 3  (default 10)`, and below it what the setting means and which values it takes."""
-    from cudt.config import strict_yaml
-    from cudt.config.reference import REQUIRED
+def _print_setting(console: Console, doc: KeyDoc, value: Any) -> None:
+    """`training.epochs: 3  (default 10)`, and below it what the key means and its values."""
+    from cudt.config import yaml
+    from cudt.config.describe import REQUIRED
 
-    doc = setting.doc
-    default = (
-        REQUIRED
-        if doc.default == REQUIRED
-        else "default"
-        if setting.is_default
-        else f"default {doc.default}"
+    written = yaml.dump_line(value)
+    default = {REQUIRED: REQUIRED, written: "default"}.get(doc.default, f"default {doc.default}")
+    console.print(
+        Text.assemble("\n", (doc.path, "bold"), f": {written}  ", (f"({default})", "dim")),
+        soft_wrap=True,
     )
-    line = Text.assemble(
-        "\n",
-        (doc.path, "bold"),
-        f": {strict_yaml.dump_line(setting.value)}  ",
-        (f"({default})", "dim"),
-    )
-    console.print(line, soft_wrap=True)
-    kind = ", ".join(part for part in (doc.type, doc.range) if part)
-    console.print(Padding(Text(f"{doc.meaning} ({kind})".strip()), (0, 0, 0, 4)))
+    console.print(Padding(Text(f"{doc.meaning} ({doc.values})"), (0, 0, 0, 4)))
 
 
 def _print_groups(

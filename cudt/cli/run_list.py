@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from cudt.config import recipe as recipes
+from cudt.config import yaml
 from cudt.config.differences import flat_values, names_apart, short_path, without_descent
 from cudt.evaluation.curves import area_under_curve
-from cudt.noise.base import distribution
+from cudt.noise import distribution
 from cudt.runs import checksums
 from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, read_info
@@ -83,7 +83,7 @@ def _read(path: Path) -> ListedRun:
     # Not validated: a run stays listed if its model is not installed here, and validation would
     # import torch.
     checksums.check_file(path, "recipe.yaml")
-    values = recipes.read_resolved(path / "recipe.yaml")
+    values = yaml.parse_mapping(yaml.read_text(path / "recipe.yaml"), str(path / "recipe.yaml"))
     info = read_info(path)
     run = ListedRun(
         path,

@@ -5,7 +5,7 @@ never by a hash.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cudt.config.recipe import NamedRecipe, shaping_values
@@ -33,15 +33,10 @@ def flat_settings(recipe: NamedRecipe) -> dict[str, Any]:
 
 def flat_values(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """The same for the values of a recipe that are not validated, as a run folder keeps them."""
-    return dict(_flat(shaping_values(resolved, "name", "seed", "objective"), ""))
-
-
-def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, part in value.items():
-            yield from _flat(part, f"{path}.{key}" if path else key)
-    else:
-        yield path, tuple(value) if isinstance(value, list) else value
+    shaping = shaping_values(resolved, "name", "seed", "objective")
+    return {
+        key: tuple(value) if isinstance(value, list) else value for key, value in shaping.items()
+    }
 
 
 def differing_keys(variants: Sequence[Settings]) -> list[str]:
@@ -127,7 +122,7 @@ def value_text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int | float):
-        return f"{value:g}"
+        return f"{value:.12g}"
     return short_path(str(value))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from cudt.config import schema
 from cudt.config.schema import (
     FINE_TUNING,
     Count,
@@ -14,7 +15,7 @@ from cudt.config.schema import (
     Positive,
     Schedule,
     Section,
-    WordOrWords,
+    UpToOne,
 )
 from cudt.utils.shown import shown
 
@@ -40,18 +41,15 @@ class Lora(Section):
     """Rank of the adapters."""
     alpha: Positive = 8.0
     """Scale of the adapters: updates are multiplied by alpha/rank."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    dropout: schema.BelowOne = 0.05
     """Probability that an input of an adapter is dropped in training."""
-    targets: WordOrWords = "all-linear"
+    targets: Annotated[
+        Annotated[Literal["all-linear", "default"], schema.TEXT]
+        | Annotated[list[str], Field(min_length=1), schema.LIST],
+        schema.BY_KIND,
+    ] = "all-linear"
     """Modules with adapters: `all-linear`, `default` (what peft adapts; queries and values of
     Llama), or names."""
-
-    @field_validator("targets")
-    @classmethod
-    def _are_known(cls, targets: str | list[str]) -> str | list[str]:
-        if isinstance(targets, str) and targets not in ("all-linear", "default"):
-            raise ValueError("must be all-linear, default, or a list of names of modules")
-        return targets
 
 
 class PretrainedName(str):
@@ -167,7 +165,7 @@ class Unrolled(PretrainedSection):
     """Width of the word embeddings; null for that of `embeddings_from`, or 64 without it."""
     attention_width: Count = 32
     """Rows of W₁, the width in which attention compares words."""
-    step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
+    step_size: UpToOne = 0.5
     """Step size η of a layer."""
     tie_layers: bool = False
     """Whether all layers share one W₁ and one W₂."""
@@ -217,7 +215,7 @@ class Dust(PatchSection):
 class UnrolledVideo(PatchSection):
     """The size of a UT for video; attention compares atoms² cosine coefficients."""
 
-    step_size: Annotated[float, Field(gt=0, le=1)] = 0.5
+    step_size: UpToOne = 0.5
     """Step size η of a layer."""
 
 

@@ -51,19 +51,19 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "ucsd": "cudt.tasks.ucsd",
     },
     "noise": {
-        "discrete": "cudt.noise.discrete",
-        "gaussian": "cudt.noise.gaussian",
-        "uniform": "cudt.noise.uniform",
+        "discrete": "cudt.noise:DISCRETE",
+        "gaussian": "cudt.noise:GAUSSIAN",
+        "uniform": "cudt.noise:UNIFORM",
     },
     "objective": {
-        "constrained": "cudt.method.objectives.constrained",
-        "erm": "cudt.method.objectives.erm",
-        "supervised": "cudt.method.objectives.supervised",
+        "constrained": "cudt.method.objectives:Constrained",
+        "erm": "cudt.method.objectives:Erm",
+        "supervised": "cudt.method.objectives:Supervised",
     },
     "dual optimizer": {
-        "adam": "cudt.method.dual_optimizers.adam",
-        "nupi": "cudt.method.dual_optimizers.nupi",
-        "sgd": "cudt.method.dual_optimizers.sgd",
+        "adam": "cudt.method.descent:adam",
+        "nupi": "cudt.method.descent:nupi",
+        "sgd": "cudt.method.descent:sgd",
     },
     # A report's own are in cudt/report/figures.py.
     "figure": {},

@@ -1,11 +1,20 @@
-"""From a recipe's name or file to a validated recipe, and from a recipe to a run's identity."""
+"""From a recipe's name, file or dictionary to a validated recipe, and from a recipe to a run's
+identity.
+
+A file inherits with `base: imdb-roberta`, the name of a shipped one or a path from the file, and
+says what differs. Sections are merged key by key. Everything else is replaced: numbers, texts,
+null, whole lists. A `task` or `model` section with another `name` than the base's replaces that of
+the base, because other tasks and models have other keys.
+"""
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,34 +22,27 @@ from typing import Any
 from pydantic import ConfigDict, ValidationError, create_model
 
 import cudt
-from cudt.config import inheritance, mistakes, plugins, strict_yaml
-from cudt.config.inheritance import Locate
-from cudt.config.mistakes import NO_VALUE, Mistake
-from cudt.config.names import checked_name, name_of_file
+from cudt.config import errors, plugins, yaml
+from cudt.config.errors import Mistake
 from cudt.config.schema import NamedSection, Recipe
 from cudt.utils.errors import UserError, did_you_mean
-from cudt.utils.files import is_file
-from cudt.utils.shown import brief, shown, shown_path
+from cudt.utils.shown import brief, shown
 
-#: Keys that do not change training, so they are not part of a run's identity.
-NOT_IDENTITY = {
-    "reproduces",
-    "published",
-    "needs",
-    "expect",
-    "evaluation",
-    "checkpoints",
-    "loading",
-}
-#: Keys that the name of a recipe usually stands for.
-_NAMED_AFTER = (
-    ("task", "name"),
-    ("model", "name"),
-    ("model", "pretrained"),
-    ("model", "embeddings_from"),
+#: Keys about one file alone.
+_NOT_INHERITED = ("name", "reproduces", "published", "expect")
+#: Keys that do not change the numbers of a training, so they are not part of a run's identity.
+_NOT_IDENTITY = (
+    *("reproduces", "published", "needs", "expect", "evaluation", "checkpoints", "loading"),
+    *("training.log_every", "training.checkpoint_every"),
 )
+#: Keys that the name of a recipe usually stands for.
+_NAMED_AFTER = ("task.name", "model.name", "model.pretrained", "model.embeddings_from")
 #: Folders next to the recipes that hold other kinds of files.
 _NOT_RECIPES = ("accelerate", "sweeps", "reproduce")
+#: Folders of cudt itself, next to those of the recipes.
+_RESERVED = re.compile(r"report|sweeps|generated|trackers|(report|reproduce)-.*", re.IGNORECASE)
+#: From the name of a file that comes with cudt to its path.
+Locate = Callable[[str], Path]
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,34 @@ class NamedRecipe:
         return {"name": self.name, **self.settings.model_dump(mode="json")}
 
     def identity(self, *, without_seed: bool = False) -> str:
-        """Eight hex digits over every setting that changes training: the same recipe is the same
-        run.
+        """Eight hex digits over every setting that changes the numbers of a training: the same
+        recipe is the same run.
         """
-        values = {"name": self.name, **self.settings.model_dump(mode="json")}
-        shaping = shaping_values(values, *(["seed"] if without_seed else []))
+        shaping = shaping_values(self.resolved(), *(["seed"] if without_seed else []))
         return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:8]
 
     def text(self) -> str:
         """The resolved recipe as YAML."""
-        return strict_yaml.dump(self.resolved())
+        return yaml.dump(self.resolved())
 
 
 def shaping_values(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """The settings that change training, without `others`."""
-    return {key: value for key, value in values.items() if key not in {*NOT_IDENTITY, *others}}
+    """The settings that change the numbers of a training by dotted key, without `others`."""
+    left_out = (*_NOT_IDENTITY, *others)
+    return {
+        key: value
+        for key, value in flat(values).items()
+        if not any(key == one or key.startswith(f"{one}.") for one in left_out)
+    }
+
+
+def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Settings by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = isinstance(value, Mapping) and value
+        found |= flat(value, f"{before}{key}.") if inner else {before + key: value}
+    return found
 
 
 # ---------------------------------------------------------------- files
@@ -88,12 +103,21 @@ def folder() -> Path:
 
 def names() -> list[str]:
     """The recipes that come with cudt."""
-    return sorted(_recipe_files())
+    return sorted(files_below(folder()))
+
+
+def files_below(within: Path) -> dict[str, Path]:
+    """Every recipe, search or scale in a folder and below it, by name."""
+    return {
+        path.stem: path
+        for path in sorted(within.rglob("*.yaml"))
+        if path.relative_to(within).parts[0] not in _NOT_RECIPES
+    }
 
 
 def locate(name_or_file: str) -> Path:
     """The file of a recipe that comes with cudt, or the file itself."""
-    return _find(name_or_file, _recipe_files(), "recipe", "`cudt recipes` lists all recipes")
+    return find(name_or_file, folder(), "recipe")
 
 
 def find(
@@ -102,144 +126,187 @@ def find(
     """A YAML file by its name anywhere below a folder, or the file itself; `others` says where the
     names are listed.
     """
-    return _find(name_or_file, files_below(within), what, others)
-
-
-def files_below(within: Path) -> dict[str, Path]:
-    """Every YAML file in a folder and below it, by name; two files of one name are an error."""
-    found: dict[str, Path] = {}
-    for path in sorted(within.rglob("*.yaml")):
-        if path.stem in found:
-            raise UserError(
-                f"two files are called {path.name}: {found[path.stem]} and {path}; rename one"
-            )
-        found[path.stem] = path
-    return found
-
-
-def _recipe_files() -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for inner in sorted(
-        path for path in folder().iterdir() if path.is_dir() and path.name not in _NOT_RECIPES
-    ):
-        for name, path in files_below(inner).items():
-            if name in found:
-                raise UserError(
-                    f"two recipes are called '{name}': {found[name]} and {path}; rename one"
-                )
-            found[name] = path
-    return found
-
-
-def _find(name_or_file: str, known: dict[str, Path], what: str, others: str) -> Path:
-    if name_or_file.endswith((".yaml", ".yml")) or "/" in name_or_file:
-        path = Path(name_or_file)
-        if not is_file(path):
-            raise UserError(f"{what} file {shown_path(name_or_file)} does not exist")
-        return path
+    if _is_file_name(name_or_file):
+        if not Path(name_or_file).is_file():
+            raise UserError(f"{what} file {shown(name_or_file)} does not exist")
+        return Path(name_or_file)
+    known = files_below(within)
     if name_or_file not in known:
         hint = did_you_mean(name_or_file, known) or f"; {others}"
         raise UserError(f"no {what} is called {shown(name_or_file)}{hint}")
     return known[name_or_file]
 
 
+def _is_file_name(text: str) -> bool:
+    return text.endswith((".yaml", ".yml")) or "/" in text
+
+
 def read(path: Path, locate_base: Locate = locate) -> dict[str, Any]:
     """The settings in a file and in those it inherits from, not yet validated."""
-    return inheritance.read(path, locate_base)
+    return _read(path, locate_base, ())
+
+
+def _read(path: Path, locate_base: Locate, chain: tuple[Path, ...]) -> dict[str, Any]:
+    values = yaml.parse_mapping(yaml.read_text(path), str(path))
+    return _inherit(values, path, locate_base, (*chain, path.resolve()))
+
+
+def _inherit(
+    values: dict[str, Any], path: Path, locate_base: Locate, chain: tuple[Path, ...]
+) -> dict[str, Any]:
+    """The values of a file with those of its base, if it has one."""
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise UserError(f"{path}: base: must be the name of a file, got {shown(base)}")
+    try:
+        file = path.parent / base if _is_file_name(base) else locate_base(base)
+        if file.resolve() in chain:
+            circle = " → ".join(one.name for one in (*chain, file))
+            raise UserError(f"files inherit from each other in a circle: {circle}")
+        inherited = _read(file, locate_base, chain)
+    except UserError as error:
+        raise UserError(f"{path}: base: {error}") from None
+    return _merge(
+        {key: value for key, value in inherited.items() if key not in _NOT_INHERITED}, values
+    )
+
+
+def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in own.items():
+        before = base.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            is_same = value.get("name", before.get("name")) == before.get("name")
+            value = _merge(before, value) if is_same else value
+        merged[key] = value
+    return merged
+
+
+# ---------------------------------------------------------------- names
+
+
+def name_problem(name: Any) -> str:
+    """Why a name cannot be a folder below the results; empty if it can."""
+    # As in Python's identifiers, letters may have accents and vowel signs of their own.
+    letters = re.sub(r"[-.+=() ]", "", str(name))
+    if (
+        not (isinstance(name, str) and re.match(r"\w", name) and f"_{letters}".isidentifier())
+        or name.endswith(" ")
+        or len(name) > 100
+    ):
+        return (
+            "must be at most 100 letters, digits, spaces and _ - . + = ( ), with a letter, digit "
+            f"or _ first, got {shown(name)}"
+        )
+    if _RESERVED.fullmatch(name):
+        return f"{shown(name)} is a folder that cudt itself writes to; choose another name"
+    return ""
+
+
+def checked_name(name: Any, source: str) -> str:
+    """A name that can be a folder below the results; `source` is the key or option that sets it."""
+    if problem := name_problem(name):
+        raise UserError(f"{source}: {problem}")
+    return str(name)
 
 
 # ---------------------------------------------------------------- recipes
 
 
 def load(
-    name_or_file: str, overrides: Iterable[str] = (), name: str | None = None, **settings: Any
+    source: str | Path | Mapping[str, Any],
+    changes: Mapping[str, Any] | Iterable[str] | None = None,
+    name: str | None = None,
+    **settings: Any,
 ) -> NamedRecipe:
-    """A validated recipe. `overrides` are `a.b=value` texts; `settings` replace top-level keys
-    unless None.
+    """A validated recipe from the name of a shipped one, a file, or a dictionary.
 
-    `name` replaces the recipe's own name, which is the folder of its runs.
+    `changes` map dotted keys to values, or are texts like `training.epochs=3`; `settings` replace
+    top-level keys unless None. `name` replaces the recipe's own name, which is the folder of its
+    runs.
     """
-    path = locate(name_or_file)
-    values = inheritance.read(path, locate)
-    if name is None:
-        name = name_of_file(path, values)
+    if isinstance(source, Mapping):
+        values = _inherit(copy.deepcopy(dict(source)), Path("recipe"), locate, ())
+        where, own = "recipe", "recipe"
     else:
-        values.pop("name", None)
-        name = checked_name(name, "--name")
-    for override in overrides:
-        _apply_override(values, override)
-    values.update({key: value for key, value in settings.items() if value is not None})
-    return NamedRecipe(name, validate(values, path.name))
+        path = locate(str(source))
+        values = read(path)
+        where, own = path.name, path.stem
+    if not isinstance(changes, Mapping):
+        changes = dict(map(_parse_change, changes or ()))
+    changed = {**changes, **{key: one for key, one in settings.items() if one is not None}}
+    for key, value in changed.items():
+        put(values, key, copy.deepcopy(value))
+    own = values.pop("name", own)
+    chosen = checked_name(own, f"{where}: name") if name is None else checked_name(name, "--name")
+    recipe, found = check(values)
+    if recipe is None:
+        # An option must not be blamed on the file.
+        is_changed = any(_is_within(one.path, key.split(".")) for one in found for key in changed)
+        errors.refuse(f"{where} with your changes" if is_changed else where, found)
+    return NamedRecipe(chosen, recipe)
+
+
+def _is_within(path: Sequence[Any], key: Sequence[str]) -> bool:
+    """Whether one of two keys is the other or a section that contains it."""
+    return all(one == other for one, other in zip(path, key, strict=False))
+
+
+def put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set `a.b.c`, making sections on the way."""
+    *sections, last = path.split(".")
+    for key in sections:
+        if not isinstance(values.get(key), dict):
+            values[key] = {}
+        values = values[key]
+    values[last] = value
+
+
+def _parse_change(change: str) -> tuple[str, Any]:
+    path, sign, text = change.partition("=")
+    path = path.strip()
+    if not sign or not all(path.split(".")):
+        raise UserError(
+            f"--set {shown(change)}: write key=value, with dots for sections, like "
+            "training.epochs=3"
+        )
+    return path, yaml.parse(text, f"--set {brief(path)}")
 
 
 def outgrown_name(name_or_file: str, loaded: NamedRecipe) -> str:
     """The key and value that give a loaded recipe another task or model than its file; empty if
     there is none.
-
-    The same pretrained model in another folder is the same model.
     """
-    before, after = (
-        dict(inheritance.leaves(values, ()))
-        for values in (read(locate(name_or_file)), loaded.resolved())
-    )
+    before, after = flat(read(locate(name_or_file))), flat(loaded.resolved())
     for key in _NAMED_AFTER:
-        was, value = before.get(key), after.get(key)
-        if was is not None and _last_part(was) != _last_part(value):
-            return f"{'.'.join(key)} = {value}"
+        # The same pretrained model in another folder is the same model.
+        was, value = (str(one.get(key)).rstrip("/").rpartition("/")[2] for one in (before, after))
+        if key in before and was != value:
+            return f"{key} = {after.get(key)}"
     return ""
 
 
-def _last_part(value: Any) -> str:
-    return str(value).rstrip("/").rpartition("/")[2]
-
-
 def read_named(path: Path) -> tuple[str, dict[str, Any]]:
-    """A recipe's name and its settings, not yet validated.
-
-    The name is the file's, unless the file says otherwise: the recipes in run and sweep folders do,
-    so that training them again is the same run.
+    """A recipe's name, which is the file's unless the file says otherwise, and its settings, not
+    yet validated.
     """
     values = read(path)
-    return name_of_file(path, values), values
+    return checked_name(values.pop("name", path.stem), f"{path}: name"), values
 
 
 def load_resolved(path: Path) -> NamedRecipe:
     """The recipe in a run folder."""
-    return _named(read_resolved(path), str(path))
+    return parse_resolved(yaml.read_text(path), str(path))
 
 
-def read_resolved(path: Path) -> dict[str, Any]:
-    """The settings in a run folder, not validated."""
-    return strict_yaml.parse_mapping(strict_yaml.read_text(path), str(path))
-
-
-def parse_resolved(text: str) -> NamedRecipe:
+def parse_resolved(text: str, source: str = "recipe") -> NamedRecipe:
     """A resolved recipe from its text."""
-    return _named(strict_yaml.parse_mapping(text, "recipe"), "recipe")
-
-
-def _named(values: dict[str, Any], source: str) -> NamedRecipe:
-    name = values.pop("name", None)
-    if not isinstance(name, str):
+    values = yaml.parse_mapping(text, source)
+    if not isinstance(name := values.pop("name", None), str):
         raise UserError(f"{source}: name: missing; this is not the recipe of a run")
-    recipe, found = _typed(values)
-    if recipe is None:
-        mistakes.refuse(source, found)
-    return NamedRecipe(name, recipe)
-
-
-def _apply_override(values: dict[str, Any], override: str) -> None:
-    path, sign, text = override.partition("=")
-    path = path.strip()
-    if not sign or not all(path.split(".")):
-        raise UserError(
-            f"--set {shown(override)}: write key=value, with dots for sections, like "
-            "training.epochs=3"
-        )
-    try:
-        inheritance.put(values, path, strict_yaml.parse(text, f"--set {brief(path)}"))
-    except KeyError as error:
-        raise UserError(f"--set {shown(override)}: {error.args[0]}") from None
+    return NamedRecipe(name, validate(values, source))
 
 
 # ---------------------------------------------------------------- validation
@@ -249,26 +316,40 @@ def validate(values: dict[str, Any], source: str) -> Recipe:
     """The typed recipe; all errors are reported together, after `source`."""
     recipe, found = check(values)
     if recipe is None:
-        mistakes.refuse(source, found)
+        errors.refuse(source, found)
     return recipe
 
 
 def check(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
     """The typed recipe, or everything that is wrong with it."""
-    recipe, found = _typed(values)
-    if recipe is not None:
-        found = _never_constrained(recipe)
-    return (None if found else recipe), found
-
-
-def _typed(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
-    """The typed recipe, or everything in which it does not fit the schema."""
-    schema, unknown = _typed_schema(values)
+    sections: dict[str, type[NamedSection]] = {"task": _AnySection, "model": _AnySection}
+    found: list[Mistake] = []
+    for kind in sections:
+        section = values.get(kind)
+        if isinstance(section, dict) and isinstance(name := section.get("name"), str):
+            try:
+                sections[kind] = plugins.section(kind, name)
+            except UserError as error:
+                found.append(Mistake((kind, "name"), str(error)))
+    schema = _schema(sections["task"], sections["model"])
     try:
         recipe = schema.model_validate(values)
     except ValidationError as error:
-        return None, [*unknown, *mistakes.explain(schema, error)]
-    return (None if unknown else _with_schedule(recipe)), unknown
+        return None, [*found, *errors.explain(schema, error)]
+    return (None if found else _with_schedule(recipe)), found
+
+
+class _AnySection(NamedSection):
+    """A section whose name is unknown: its other keys cannot be checked."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@functools.cache
+def _schema(task: type[NamedSection], model: type[NamedSection]) -> type[Recipe]:
+    """The recipe with typed `task` and `model`; made once, because a sweep checks thousands."""
+    typed: dict[str, Any] = {"task": (task, ...), "model": (model, ...)}
+    return create_model("Recipe", __base__=Recipe, **typed)
 
 
 def _with_schedule(recipe: Recipe) -> Recipe:
@@ -284,49 +365,3 @@ def _with_schedule(recipe: Recipe) -> Recipe:
     if "warmup_share" not in training.model_fields_set:
         changes["warmup_share"] = schedule.warmup_share
     return recipe.model_copy(update={"training": training.model_copy(update=changes)})
-
-
-def _never_constrained(recipe: Recipe) -> list[Mistake]:
-    """Refuse a constrained run that is all warm-up: it would be ERM under another name."""
-    warmup, epochs = recipe.descent.warmup_epochs, recipe.training.epochs
-    if warmup < epochs or not plugins.has("objective", recipe.objective, "is_constrained"):
-        return []
-    message = (
-        f"{warmup} warm-up epochs of training.epochs = {epochs} leave no epoch with constraints; "
-        f"lower descent.warmup_epochs, raise training.epochs above {warmup}, or choose objective "
-        "erm"
-    )
-    return [Mistake(("descent", "warmup_epochs"), NO_VALUE, message)]
-
-
-class _AnyNamedSection(NamedSection):
-    """A section whose name is unknown: its other keys cannot be checked."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-def _typed_schema(values: dict[str, Any]) -> tuple[type[Recipe], list[Mistake]]:
-    """The recipe schema with `task` and `model` typed by the files they name, and a mistake for
-    each unknown name.
-    """
-    sections: dict[str, type[NamedSection]] = {}
-    unknown: list[Mistake] = []
-    for kind in ("task", "model"):
-        section = values.get(kind)
-        name = section.get("name") if isinstance(section, dict) else None
-        sections[kind] = _AnyNamedSection
-        if isinstance(name, str):
-            try:
-                sections[kind] = plugins.section(kind, name)
-            except UserError as error:
-                unknown.append(Mistake((kind, "name"), NO_VALUE, str(error)))
-    return _schema(sections["task"], sections["model"]), unknown
-
-
-@functools.cache
-def _schema(task: type[NamedSection], model: type[NamedSection]) -> type[Recipe]:
-    """Made once for each pair: a sweep checks thousands of recipes, and making a schema takes
-    milliseconds.
-    """
-    typed: dict[str, Any] = {"task": (task, ...), "model": (model, ...)}
-    return create_model("Recipe", __base__=Recipe, **typed)

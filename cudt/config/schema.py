@@ -15,13 +15,11 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    ValidationInfo,
-    field_validator,
     model_validator,
 )
 
 from cudt.config import plugins
-from cudt.config.levels import GAMMA, PROBABILITY, LevelScale, check_levels, parse_levels
+from cudt.config.levels import GAMMA, PROBABILITY, LevelScale, parse_levels
 from cudt.utils.errors import UserError
 from cudt.utils.shown import shown
 
@@ -29,10 +27,14 @@ from cudt.utils.shown import shown
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+#: Above 0 and at most 1, like a step size.
+UpToOne = Annotated[float, Field(gt=0, le=1)]
+#: From 0, and below 1.
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
 #: A number of examples, layers, epochs, pixels …
 Count = Annotated[int, Field(ge=1)]
 CountFromZero = Annotated[int, Field(ge=0)]
-DescentRate = Annotated[float, Field(ge=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Weights = Literal["best", "last"]
 #: The number format of a forward pass; bf16 is mixed with fp32 by autocast.
 Precision = Literal["fp32", "bf16"]
@@ -49,27 +51,26 @@ def _kind(value: Any) -> str:
 
 BY_KIND = Discriminator(_kind)
 TEXT, LIST, SECTION, NUMBER = map(Tag, ("<text>", "<list>", "<section>", "<number>"))
-
-NumberOrAuto = Annotated[
-    Annotated[Positive, NUMBER] | Annotated[Literal["auto"], TEXT],
-    BY_KIND,
-]
-WorkersOrAuto = Annotated[
-    Annotated[CountFromZero, NUMBER] | Annotated[Literal["auto"], TEXT],
-    BY_KIND,
-]
-WordOrWords = Annotated[
-    Annotated[str, TEXT] | Annotated[list[str], Field(min_length=1), LIST],
-    BY_KIND,
-]
-ColumnNames = Annotated[
-    Annotated[str, TEXT] | Annotated[list[str], Field(min_length=1, max_length=2), LIST],
-    BY_KIND,
-]
-Gammas = Annotated[Annotated[str, TEXT] | Annotated[list[float], LIST], BY_KIND]
+AUTO = Annotated[Literal["auto"], TEXT]
 
 
-def _named(kind: str) -> AfterValidator:
+def _is_grid(scale: LevelScale) -> AfterValidator:
+    def check(levels: str | list[float]) -> str | list[float]:
+        try:
+            parse_levels(levels, scale)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return levels
+
+    return AfterValidator(check)
+
+
+Levels = Annotated[Annotated[str, TEXT] | Annotated[list[float], LIST], BY_KIND]
+Gammas = Annotated[Levels, _is_grid(GAMMA)]
+Probabilities = Annotated[Levels, _is_grid(PROBABILITY)]
+
+
+def _is(kind: str) -> AfterValidator:
     """Accept only the name of a plug-in."""
 
     def check(name: str) -> str:
@@ -81,7 +82,6 @@ def _named(kind: str) -> AfterValidator:
 
 
 def _is_added(noise: str) -> str:
-    """Accept only noise that models can be trained with."""
     if not plugins.has("noise", noise, "is_added"):
         raise ValueError(
             f"{shown(noise)} is applied to texts; train on noise that is added to embeddings or "
@@ -90,9 +90,9 @@ def _is_added(noise: str) -> str:
     return noise
 
 
-ObjectiveName = Annotated[str, _named("objective")]
-DualOptimizerName = Annotated[str, _named("dual optimizer")]
-NoiseName = Annotated[str, _named("noise")]
+ObjectiveName = Annotated[str, _is("objective")]
+DualOptimizerName = Annotated[str, _is("dual optimizer")]
+NoiseName = Annotated[str, _is("noise")]
 TrainingNoiseName = Annotated[NoiseName, AfterValidator(_is_added)]
 
 
@@ -165,9 +165,7 @@ class TargetLoss(Section):
 
 
 Alpha = Annotated[
-    Annotated[DescentRate, NUMBER]
-    | Annotated[list[DescentRate], LIST]
-    | Annotated[TargetLoss, SECTION],
+    Annotated[BelowOne, NUMBER] | Annotated[list[BelowOne], LIST] | Annotated[TargetLoss, SECTION],
     BY_KIND,
 ]
 
@@ -176,12 +174,13 @@ class Dual(Section):
     """How the multipliers λ are updated."""
 
     optimizer: DualOptimizerName = "adam"
-    """Optimizer of the multipliers; the paper uses Adam. nupi damps oscillations of λ."""
+    """Optimizer of the multipliers: adam, as in the paper; sgd; nupi, which damps oscillations of λ;
+    or the import path of your own."""
     learning_rate: Positive = 1e-2
     """Dual learning rate η₂. Typical for pretrained encoders: 0.01 to 0.1."""
     proportional_gain: NotNegative | None = None
     """Proportional gain Kp of nupi; null for 1. Only with optimizer: nupi."""
-    smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
+    smoothing: BelowOne | None = None
     """Weight ν of the past in nupi's moving average of violations; null for 0. Only with optimizer:
     nupi."""
 
@@ -191,8 +190,7 @@ class Dual(Section):
         if has_gains and not plugins.has("dual optimizer", self.optimizer, "USES_GAINS"):
             raise ValueError(
                 "proportional_gain and smoothing have no effect with optimizer "
-                f"'{self.optimizer}'; "
-                "remove them or set optimizer: nupi"
+                f"'{self.optimizer}'; remove them or set optimizer: nupi"
             )
         return self
 
@@ -205,7 +203,7 @@ class Descent(Section):
     alpha: Alpha = 0.1
     """Share α of the loss that each layer must remove; one number, one per layer, or {target_loss:
     f}. Typical for pretrained encoders: 0.1 to 0.25."""
-    reference: NumberOrAuto = "auto"
+    reference: Annotated[Annotated[Positive, NUMBER] | AUTO, BY_KIND] = "auto"
     """Loss f_0 that the first layer has to improve on; auto takes the task's, that of an answer
     that ignores the input. Typical for pretrained encoders: 1."""
     form: Literal["linear", "log", "ladder"] = "linear"
@@ -233,52 +231,31 @@ class Descent(Section):
     """How the multipliers are updated."""
 
     @model_validator(mode="after")
-    def _resilience_has_a_price(self) -> Descent:
-        if (self.resilience == "none") != (self.beta is None):
-            if self.beta is None:
-                raise ValueError(
-                    f"resilience: {self.resilience} needs beta, the price of relaxing a "
-                    "constraint; set it"
-                )
+    def _every_setting_has_an_effect(self) -> Descent:
+        if self.resilience != "none" and self.beta is None:
+            raise ValueError(f"resilience: {self.resilience} needs beta, its price; set it")
+        if self.resilience == "none" and self.beta is not None:
             raise ValueError(
                 "beta has no effect with resilience: none; set resilience to slack or decay, or "
                 "beta to null"
             )
-        return self
-
-    @field_validator("decay")
-    @classmethod
-    def _decay_is_used(cls, decay: str, info: ValidationInfo) -> str:
-        # A resilience that is invalid has an error of its own.
-        resilience = info.data.get("resilience", "decay")
-        if decay == "decoupled" and resilience != "decay":
-            raise ValueError(
-                f"decoupled has no effect with resilience: {resilience}; set resilience: decay, "
-                "or remove this key"
-            )
-        return decay
-
-    @model_validator(mode="after")
-    def _decay_keeps_the_sign(self) -> Descent:
-        if (
-            self.decay == "decoupled"
-            and self.beta is not None
-            and self.dual.learning_rate > self.beta
-        ):
-            raise ValueError(
-                "decay: decoupled multiplies λ by 1 − dual.learning_rate / beta, which must not "
-                "be negative, got "
-                f"dual.learning_rate {self.dual.learning_rate:g} and beta {self.beta:g}; lower "
-                "dual.learning_rate"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _gradient_is_used(self) -> Descent:
         if self.gradient == "proxy" and self.form == "ladder":
             raise ValueError(
                 "gradient: proxy has no effect with form: ladder, whose bounds are numbers "
                 "already; remove one of them"
+            )
+        if self.decay == "coupled":
+            return self
+        if self.resilience != "decay":
+            raise ValueError(
+                f"decay: decoupled has no effect with resilience: {self.resilience}; set "
+                "resilience: decay, or remove this key"
+            )
+        if self.beta is not None and self.dual.learning_rate > self.beta:
+            raise ValueError(
+                "decay: decoupled multiplies λ by 1 − dual.learning_rate / beta, which must not "
+                f"be negative, got dual.learning_rate {self.dual.learning_rate:g} and beta "
+                f"{self.beta:g}; lower dual.learning_rate"
             )
         return self
 
@@ -301,7 +278,7 @@ class Training(Section):
     learning_rate: Positive | None = None
     """Primal learning rate η₁; null for what fits the model: 1e-3 for new weights, 2e-5 for
     pretrained ones, 2e-4 for LoRA. Typical for pretrained encoders: 1e-5 to 5e-5."""
-    warmup_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    warmup_share: Annotated[NotNegative, Field(le=1)] = 0.0
     """Share of all updates, at the start, in which the learning rate rises linearly from 0. Without
     learning_rate and warmup_share, pretrained models have 0.06."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -347,19 +324,14 @@ class CheckpointFiles(Section):
     both (one file if the last epoch is the best), or none, for sweeps of many runs: they are
     scored, but cannot be evaluated on test data."""
 
-    def needed(self, own: Weights) -> set[Weights]:
-        """The weights that a run writes, if it is judged by its `own`."""
-        return {own} if self.keep == "none-when-finished" else self.kept
-
     @property
     def kept(self) -> set[Weights]:
         """The weights that stay when a run is finished."""
-        kept: dict[str, set[Weights]] = {
-            "both": {"best", "last"},
-            "best": {"best"},
-            "last": {"last"},
-        }
-        return kept.get(self.keep, set())
+        return {one for one in ("best", "last") if self.keep in ("both", one)}
+
+    def needed(self, own: Weights) -> set[Weights]:
+        """The weights that a run writes, if it is judged by its `own`."""
+        return {own} if self.keep == "none-when-finished" else self.kept
 
 
 class Readout(Section):
@@ -376,7 +348,7 @@ class Noise(Section):
     """The noise in training, with standard deviation σ = γ_train·σ_x."""
 
     kind: TrainingNoiseName = "gaussian"
-    """Kind of noise added to embeddings or pixels."""
+    """Noise added to embeddings or pixels: gaussian, uniform, or the import path of your own."""
     gamma_train: NotNegative = 0.0
     """Noise level γ in training, in standard deviations of the signal. The paper uses 0 to 1 for
     text, 0 to 0.15 for video."""
@@ -385,7 +357,7 @@ class Noise(Section):
 class Loading(Section):
     """How batches get to the device. It does not change a run's identity, nor its results."""
 
-    workers: WorkersOrAuto = "auto"
+    workers: Annotated[Annotated[CountFromZero, NUMBER] | AUTO, BY_KIND] = "auto"
     """Processes that read and collate batches while the device computes; auto is 0 on the CPU,
     where the training process does it itself, and 2 on an accelerator."""
 
@@ -395,12 +367,12 @@ class Evaluation(Section):
 
     gammas: Gammas = "0:2.1:0.15"
     """Noise levels γ, as start:stop:step or a list."""
-    probabilities: Gammas = "0:0.3:0.03"
+    probabilities: Probabilities = "0:0.3:0.03"
     """Levels p of discrete noise: the probability that a character is replaced, and that a word is
     left out."""
-    perturbations: list[NoiseName] = Field(default_factory=lambda: ["gaussian"], min_length=1)
-    """Kinds of noise to evaluate."""
-    noise_seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
+    perturbations: Annotated[list[NoiseName], Field(min_length=1)] = ["gaussian"]
+    """Kinds of noise to evaluate: gaussian, uniform, discrete (in texts), or import paths."""
+    noise_seeds: Annotated[list[int], Field(min_length=1)] = [0]
     """Seeds of the noise; each adds one evaluation of every level."""
     batch_size: Count = 256
     """Examples per batch in evaluation; changes memory and speed, not results."""
@@ -409,18 +381,6 @@ class Evaluation(Section):
     precision. bf16 changes their last digits; on a CPU that has instructions for it, an encoder
     takes about half the time."""
 
-    @field_validator("gammas")
-    @classmethod
-    def _are_gammas(cls, gammas: str | list[float]) -> str | list[float]:
-        as_grid(gammas)
-        return gammas
-
-    @field_validator("probabilities")
-    @classmethod
-    def _are_probabilities(cls, probabilities: str | list[float]) -> str | list[float]:
-        as_grid(probabilities, PROBABILITY)
-        return probabilities
-
     @property
     def grid(self) -> list[float]:
         """The levels γ."""
@@ -428,19 +388,7 @@ class Evaluation(Section):
 
     def levels(self, scale: LevelScale) -> list[float]:
         """The levels of a scale: those of the recipe if it lists them, else the scale's default."""
-        return as_grid(getattr(self, scale.setting) if scale.setting else scale.default, scale)
-
-
-def as_grid(levels: str | list[float], scale: LevelScale = GAMMA) -> list[float]:
-    """The levels of a grid in order; ValueError if it is invalid."""
-    try:
-        return (
-            parse_levels(levels, scale)
-            if isinstance(levels, str)
-            else check_levels(levels, str(levels), scale)
-        )
-    except UserError as error:
-        raise ValueError(str(error)) from None
+        return parse_levels(getattr(self, scale.setting, scale.default), scale)
 
 
 class Published(Section):
@@ -450,7 +398,7 @@ class Published(Section):
     """Model as the paper's tables call it."""
     dataset: str
     """Dataset as the paper's tables call it."""
-    erm: dict[str, Any] = Field(default_factory=dict)
+    erm: dict[str, Any] = {}
     """Settings of the paper's unconstrained model that differ from this recipe, by dotted key."""
 
 
@@ -472,7 +420,8 @@ class Recipe(Section):
     model: ModelSection
     """The model."""
     objective: ObjectiveName = "constrained"
-    """What is minimised; `--objective` overrides it."""
+    """What is minimised: constrained, erm, supervised, or the import path of your own;
+    `--objective` overrides it."""
     descent: Descent = Descent()
     """The constraints."""
     training: Training = Training()
@@ -487,21 +436,23 @@ class Recipe(Section):
     """Defaults of `cudt eval-ood`."""
     checkpoints: CheckpointFiles = CheckpointFiles()
     """Weights on disk."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Seed = 0
     """Seed of weights, batches and training noise; `--seed` overrides it."""
 
-    @field_validator("checkpoints")
-    @classmethod
-    def _own_weights_are_kept(
-        cls, checkpoints: CheckpointFiles, info: ValidationInfo
-    ) -> CheckpointFiles:
-        # An invalid training section has an error of its own.
-        if (training := info.data.get("training")) and training.select not in checkpoints.needed(
-            training.select
-        ):
+    @model_validator(mode="after")
+    def _sections_fit_together(self) -> Recipe:
+        keep, select = self.checkpoints.keep, self.training.select
+        if select not in self.checkpoints.needed(select):
             raise ValueError(
-                f"keep: {checkpoints.keep} deletes the weights of training.select: "
-                f"{training.select}, by which the run "
-                f"is evaluated; set keep to {training.select} or both"
+                f"checkpoints.keep: {keep} deletes the weights of training.select: {select}, by "
+                f"which the run is evaluated; set keep to {select} or both"
             )
-        return checkpoints
+        warmup, epochs = self.descent.warmup_epochs, self.training.epochs
+        # It would be ERM under another name.
+        if warmup >= epochs and plugins.has("objective", self.objective, "is_constrained"):
+            raise ValueError(
+                f"descent.warmup_epochs: {warmup} of training.epochs = {epochs} leave no epoch "
+                f"with constraints; lower it, raise training.epochs above {warmup}, or choose "
+                "objective erm"
+            )
+        return self

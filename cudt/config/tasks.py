@@ -6,13 +6,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from cudt.config import schema
 from cudt.config.models import Revision
-from cudt.config.schema import ColumnNames, Count, NamedSection, Section
+from cudt.config.schema import Count, NamedSection, Section
 
-#: f of classes: see tasks/class_losses.py.
-LossName = Literal["cross_entropy", "brier", "clipped_cross_entropy"]
 Share = Annotated[float, Field(gt=0, lt=1)]
-Seed = Annotated[int, Field(ge=0)]
+LossName = Literal["cross_entropy", "brier", "clipped_cross_entropy"]
 #: Tokens of a text.
 Length = Annotated[int, Field(ge=4)]
 
@@ -28,7 +27,17 @@ class Limit(Section):
     """Test examples to use; null for all."""
 
 
-class HubSection(NamedSection):
+class DataSection(NamedSection):
+    """Keys of all tasks with data that are not generated."""
+
+    limit: Limit = Limit()
+    """Use at most this many examples of each split; all by default."""
+    data_seed: schema.CountFromZero = 0
+    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
+    run's seed."""
+
+
+class HubSection(DataSection):
     """The `task` section of tasks whose data can come from the Hugging Face hub."""
 
     revision: Revision | None = None
@@ -44,11 +53,6 @@ class TextSection(HubSection):
     512."""
     validation_share: Share = 0.1
     """Share of the training records held out for validation, if there is no validation split."""
-    limit: Limit = Limit()
-    """Use at most this many examples of each split; all by default."""
-    data_seed: Seed = 0
-    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
-    run's seed."""
     loss: LossName = "cross_entropy"
     """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the
     paper's theory assumes: brier by 2, clipped_cross_entropy by log(100·K) for K classes."""
@@ -86,7 +90,11 @@ class Text(TextSection):
     """Test file, or split of the hub dataset."""
     validation: str | None = None
     """Validation file or split; null holds out `validation_share` of the training records."""
-    text: ColumnNames
+    text: Annotated[
+        Annotated[str, schema.TEXT]
+        | Annotated[list[str], Field(min_length=1, max_length=2), schema.LIST],
+        schema.BY_KIND,
+    ]
     """Column of the text, or a list of the two columns of a pair."""
     label: str
     """Column of the label, a word or an integer."""
@@ -96,20 +104,14 @@ class Text(TextSection):
     """Subset of the hub dataset, if it has several; only with hub."""
 
     @model_validator(mode="after")
-    def _test_is_not_train(self) -> Text:
+    def _data_are_told_apart(self) -> Text:
         if self.train in (self.test, self.validation):
             raise ValueError(
                 "train names the same data as test or validation; give each split its own"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _belong_to_hub(self) -> Text:
-        if self.subset is not None and self.hub is None:
-            raise ValueError("subset is a part of a hub dataset; set hub too, or remove subset")
-        if self.revision is not None and self.hub is None:
+        if self.hub is None and (self.subset, self.revision) != (None, None):
             raise ValueError(
-                "revision is a version of a hub dataset; set hub too, or remove revision"
+                "subset and revision are those of a dataset on the hub; set hub too, or remove them"
             )
         return self
 
@@ -126,25 +128,13 @@ class Alpaca(HubSection):
     """Share of the instructions held out for validation."""
     test_share: Share = 0.05
     """Share of the instructions held out for testing."""
-    limit: Limit = Limit()
-    """Use at most this many examples of each split; all by default."""
-    data_seed: Seed = 0
-    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
-    run's seed."""
-
-    @model_validator(mode="after")
-    def _revision_is_of_the_hub(self) -> Alpaca:
-        if self.revision is not None and self.file is not None:
-            raise ValueError("revision is a version of Alpaca on the hub; remove revision, or file")
-        return self
 
     @model_validator(mode="after")
     def _something_is_left_to_train_on(self) -> Alpaca:
+        if self.revision is not None and self.file is not None:
+            raise ValueError("revision is a version of Alpaca on the hub; remove revision, or file")
         if self.validation_share + self.test_share >= 1:
-            raise ValueError(
-                "validation_share and test_share add up to 1 or more; lower them to leave "
-                "training data"
-            )
+            raise ValueError("validation_share and test_share leave no training data; lower them")
         return self
 
 
@@ -166,7 +156,7 @@ class Reviews(NamedSection):
     paper's theory assumes: brier by 2, clipped_cross_entropy by log 200."""
 
 
-class VideoSection(NamedSection):
+class VideoSection(DataSection):
     """Keys that all video tasks share."""
 
     frames: Count = 8
@@ -179,11 +169,6 @@ class VideoSection(NamedSection):
     validation_share: Share = 0.1
     """Share of each training clip, its end, held out for validation if there are no validation
     clips."""
-    limit: Limit = Limit()
-    """Use at most this many examples of each split; all by default."""
-    data_seed: Seed = 0
-    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
-    run's seed."""
 
 
 class Ucsd(VideoSection):

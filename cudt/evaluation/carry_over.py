@@ -11,10 +11,10 @@ import pandas as pd
 import torch
 
 from cudt.data.splits import Split
-from cudt.method import bounds, feasibility
+from cudt.method import constraints, theory
 from cudt.method.constraints import allowed_losses
-from cudt.method.measurement import MeasuredExamples
-from cudt.method.objectives.base import objective_class
+from cudt.method.measurement import MeasuredExamples, Measurement
+from cudt.method.objectives import objective_class
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
@@ -42,7 +42,7 @@ def constraint_rows(
 
 def _judged(
     run: Run, info: FinishedInfo, measured: MeasuredExamples
-) -> list[feasibility.LayerVerdict]:
+) -> list[constraints.LayerVerdict]:
     """The verdicts with the slack that the run was given; only "relaxed" depends on it."""
     form, rates = run.recipe.settings.descent.form, info.rates or []
     # The slack of weights that are not the run's own is not recorded.
@@ -52,7 +52,8 @@ def _judged(
         # A slack of the log form is a factor on what is allowed, which differs between levels.
         allowed = allowed_losses(measured.layer_losses, info.reference, rates, form)
         slack *= allowed / torch.tensor([verdict.allowed for verdict in info.verdicts])
-    return feasibility.judge(measured, info.reference, rates, slack, form)
+    whole = Measurement.joined(list(measured.blocks()))
+    return constraints.judge(whole.losses, whole.weights, info.reference, rates, slack, form)
 
 
 def has_promise(run: Run) -> bool:
@@ -111,12 +112,12 @@ def summary_rows(run: Run, seen: dict[Split, list[float]]) -> pd.DataFrame:
         for split, losses in seen.items()
         for layer, loss in enumerate(losses, 1)
     ]
-    zeta = bounds.estimation_gap(*seen.values())
+    zeta = theory.estimation_gap(*seen.values())
     for level, at_level in by_level.items():
         losses = at_level.sort_values("layer")["loss"].tolist()
         numbers = {**_measured(at_level), **_theory(run, losses, trained, zeta)}
         rows += [(*level, 0, name, value) for name, value in numbers.items()]
-        achieved = enumerate(bounds.achieved_rates(losses, info.reference), 1)
+        achieved = enumerate(theory.achieved_rates(losses, info.reference), 1)
         rows += [(*level, layer, "rate", rate) for layer, rate in achieved]
     return pd.DataFrame(rows, columns=TABLES["descent"])
 
@@ -131,16 +132,16 @@ def _measured(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def _theory(run: Run, losses: list[float], trained: list[float], zeta: float) -> dict[str, float]:
-    """The quantities of method/bounds.py at one level."""
+    """The quantities of method/theory.py at one level."""
     info, form = run.finished_info(), run.recipe.settings.descent.form
-    rates, shift = info.rates or [], bounds.distribution_shift(losses, trained)
+    rates, shift = info.rates or [], theory.distribution_shift(losses, trained)
     return {
-        "best_layer": float(bounds.best_layer(losses)),
+        "best_layer": float(losses.index(min(losses)) + 1),
         "best_loss": min(losses),
-        "gap": bounds.gap_to_best(losses),
-        "rate": bounds.mean_rate(losses, info.reference),
+        "gap": losses[-1] - min(losses),
+        "rate": theory.mean_rate(losses, info.reference),
         "zeta": zeta,
         "shift": shift,
-        "bound": bounds.limit_bound(rates, zeta, shift, form),
-        "bound_at_depth": bounds.depth_bound(rates, info.reference, zeta, shift, form),
+        "bound": theory.limit_bound(rates, zeta, shift, form),
+        "bound_at_depth": theory.depth_bound(rates, info.reference, zeta, shift, form),
     }

@@ -8,7 +8,7 @@ from rich.table import Table
 from cudt.evaluation import carry_over
 from cudt.evaluation.curves import area_under_curve, further_metrics, input_metric, metric_and_ends
 from cudt.evaluation.exit_rules import RULES, ExitRule
-from cudt.noise.base import distribution, scale_of
+from cudt.noise import distribution, scale_of
 from cudt.runs.run import Run
 from cudt.utils.numbers import short_number
 

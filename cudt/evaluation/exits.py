@@ -26,8 +26,7 @@ from cudt.evaluation.layer_flops import FlopCounts, LayerFlops
 from cudt.evaluation.passes import Pass, loading
 from cudt.evaluation.team import results
 from cudt.models.layer_losses import LayerwiseLosses, with_noise
-from cudt.noise.base import TextNoise, noise_kind, training_level
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource, TextNoise, noise_kind, training_level
 from cudt.runs import checksums
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES, file_of

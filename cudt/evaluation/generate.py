@@ -28,8 +28,7 @@ from cudt.data.records import Columns, read_files
 from cudt.evaluation.team import led_by_main, results
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.noise.base import signal_noise
-from cudt.noise.source import NoiseSource, example_generator, usable
+from cudt.noise import NoiseSource, example_generator, signal_noise, usable
 from cudt.runs.completions import Completion, CompletionSet, read_completions, write_completions
 from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cudt.config.schema import Evaluation
-from cudt.noise.base import noise_kind
+from cudt.noise import noise_kind
 
 if TYPE_CHECKING:
     from cudt.utils.device import DeviceName

@@ -14,8 +14,7 @@ from cudt.data.loading import Share, Workers, batches
 from cudt.data.splits import Split
 from cudt.method.measurement import Measurement
 from cudt.models.layer_losses import LayerwiseLosses, measure_batches
-from cudt.noise.base import TextNoise, noise_kind
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.tasks.base import Task
 from cudt.utils.autocast import Precision
 

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from cudt.data.batching import to_device
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource
 from cudt.runs import checksums
 from cudt.runs.run import Run
 from cudt.utils.compat import survive_torchvision_mismatch

@@ -12,9 +12,8 @@ from cudt.config.schema import Descent
 from cudt.integrations.descent_verdict import layer_key
 from cudt.integrations.input_noise import Inputs
 from cudt.integrations.layer_reader import LayerReader
-from cudt.method.descent import LayerwiseDescent
-from cudt.method.objectives.base import Objective, make_objective
-from cudt.models.assemble import descent_of
+from cudt.method.descent import LayerwiseDescent, descent_of
+from cudt.method.objectives import Objective, make_objective
 from cudt.tasks.base import IGNORED
 from cudt.utils.errors import UserError
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cudt.integrations.layer_reader import Inputs, n_labels
-from cudt.method.objectives.base import Objective
+from cudt.method.objectives import Objective
 from cudt.tasks.base import IGNORED
 from cudt.utils.errors import UserError
 

@@ -8,9 +8,9 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from cudt.method import feasibility
+from cudt.method import constraints
+from cudt.method.constraints import LayerVerdict
 from cudt.method.descent import LayerwiseDescent
-from cudt.method.feasibility import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.utils.console import SafeConsole
 
@@ -33,7 +33,9 @@ def judge(
         parts.append(Measurement(losses, torch.zeros_like(losses), weights, [""] * len(weights)))
     whole = Measurement.joined(parts)
     slack = descent.slack_in_loss_units(whole.layer_losses).cpu().double()
-    return feasibility.judge(whole, descent.reference, descent.rates, slack, descent.form)
+    return constraints.judge(
+        whole.losses, whole.weights, descent.reference, descent.rates, slack, descent.form
+    )
 
 
 def logged(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str, float]:
@@ -41,7 +43,7 @@ def logged(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str, floa
     layer.
     """
     return {
-        "eval_feasible": float(feasibility.is_feasible(verdicts)),
+        "eval_feasible": float(constraints.is_feasible(verdicts)),
         "eval_monotone": float(_is_monotone(verdicts, reference)),
         **{layer_key("eval_loss", one.layer): one.loss for one in verdicts},
         **{layer_key("eval_violation", one.layer): one.violation for one in verdicts},
@@ -50,7 +52,7 @@ def logged(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str, floa
 
 def show(verdicts: Sequence[LayerVerdict], reference: float) -> None:
     """Print the verdicts as a table."""
-    how = "feasible" if feasibility.is_feasible(verdicts) else "not feasible"
+    how = "feasible" if constraints.is_feasible(verdicts) else "not feasible"
     lowers = (
         "every layer lowers the loss"
         if _is_monotone(verdicts, reference)
@@ -65,4 +67,4 @@ def show(verdicts: Sequence[LayerVerdict], reference: float) -> None:
 
 
 def _is_monotone(verdicts: Sequence[LayerVerdict], reference: float) -> bool:
-    return feasibility.is_monotone(reference, [one.loss for one in verdicts])
+    return constraints.is_monotone(reference, [one.loss for one in verdicts])

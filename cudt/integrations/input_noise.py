@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cudt.models.backbone import unwrapped
-from cudt.noise.source import NoiseSource, SignalShape
+from cudt.noise import NoiseSource, SignalShape
 from cudt.utils.errors import UserError
 
 Inputs = dict[str, Any]

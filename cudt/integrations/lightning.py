@@ -30,9 +30,9 @@ from torch import Tensor
 
 from cudt.integrations import descent_verdict
 from cudt.integrations.descent_verdict import layer_key
+from cudt.method.constraints import LayerVerdict
 from cudt.method.descent import LayerwiseDescent
-from cudt.method.feasibility import LayerVerdict
-from cudt.method.objectives.base import make_objective
+from cudt.method.objectives import make_objective
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
@@ -105,13 +105,12 @@ class LayerwiseDescentCallback(pl.Callback):
             f = self._mean_over_processes(f)
         if self._attached.training:
             self._seen.append(f)
-        chosen = self.objective.indices(self.objective.layers)
-        weights = self.objective.gradient(f[chosen])
+        weights = self.objective.gradient(self.objective.select(f))
         # The value is J(f), the gradient ∂J/∂f at f. The gradient of u comes once per update, not
         # once per batch. Not a product of vectors, which automatic mixed precision would round.
         return (
-            self.objective.value(f[chosen]).detach()
-            + (weights * (own - own.detach())[chosen]).sum()
+            self.objective.value(self.objective.select(f)).detach()
+            + (weights * self.objective.select(own - own.detach())).sum()
         )
 
     def measure(self, layer_losses: Tensor, size: int = 1) -> None:
@@ -205,7 +204,7 @@ class LayerwiseDescentCallback(pl.Callback):
             self.descent.multiplier_values.device
         )
         self._seen.clear()
-        chosen = f[self.objective.indices(self.objective.layers)]
+        chosen = self.objective.select(f)
         self.objective.accumulate_slack_gradient(chosen)
         self.objective.dual_step(chosen)
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Trainer's __init__ does not declare it

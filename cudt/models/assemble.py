@@ -10,15 +10,13 @@ from pathlib import Path
 import torch
 
 from cudt.config.recipe import NamedRecipe
-from cudt.config.schema import Alpha, Descent, TargetLoss
-from cudt.method.constraints import rate_for_target, rates_per_layer
-from cudt.method.descent import LayerwiseDescent
-from cudt.method.objectives.base import Objective, make_objective
+from cudt.method.descent import LayerwiseDescent, descent_of
+from cudt.method.objectives import Objective, make_objective
 from cudt.models.base import build_model
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.needs import check_model
 from cudt.models.sharding import Sharding
-from cudt.noise.source import CPU
+from cudt.noise import CPU
 from cudt.tasks.base import Task, build_task
 from cudt.utils.device import seed_everything
 from cudt.utils.errors import UserError
@@ -76,43 +74,3 @@ def assemble_model(
     task = build_task(settings.task, data_root, settings.model.tokenizer_source)
     seed_everything(settings.seed)
     return LayerwiseLosses(build_model(settings.model, task, data_root), task).to(device)
-
-
-def descent_of(settings: Descent, n_layers: int, reference: float) -> LayerwiseDescent:
-    """The constraints of a recipe's section, on the CPU: λ has L entries, and a device would have
-    to be asked for them.
-
-    `reference` is f_0, the section's own or what its `auto` stands for.
-    """
-    if not reference > 0:
-        raise UserError(
-            f"descent.reference: 'auto' gives f_0 = {reference:g}, the loss of the best constant "
-            "answer on the "
-            "training data, and f_0 must be above 0; use more training data, or set "
-            "descent.reference to a number"
-        )
-    try:
-        rates = _rates(settings.alpha, reference, n_layers)
-    except ValueError as error:
-        raise UserError(f"descent.alpha: {error}") from None
-    return LayerwiseDescent(
-        n_layers,
-        rates,
-        reference,
-        form=settings.form,
-        gradient=settings.gradient,
-        resilience=settings.resilience,
-        beta=settings.beta,
-        decay=settings.decay,
-        dual=settings.dual,
-        # The trainer checks losses together with gradients, and reports the update in which they
-        # fail.
-        check_finite=False,
-    )
-
-
-def _rates(alpha: Alpha, reference: float, n_layers: int) -> list[float]:
-    """α_1 … α_L; ValueError if they do not fit."""
-    if isinstance(alpha, TargetLoss):
-        return [rate_for_target(alpha.target_loss, reference, n_layers)] * n_layers
-    return rates_per_layer(alpha, n_layers)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cudt.config import plugins
 from cudt.config.schema import ModelSection
 from cudt.data.batching import Batch, lengths_of, to_device
-from cudt.noise.source import SignalShape
+from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.utils.compat import survive_torchvision_mismatch
 

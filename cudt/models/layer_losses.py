@@ -18,7 +18,7 @@ from cudt.data.loading import ahead
 from cudt.method.measurement import Measurement
 from cudt.models.base import LayeredModel
 from cudt.models.sharding import like
-from cudt.noise.source import CPU, NoiseSource, SignalShape
+from cudt.noise import CPU, NoiseSource, SignalShape
 from cudt.tasks.base import Task
 from cudt.tasks.head_gradient import HeadGradient
 from cudt.tasks.token_logits import TokenLogits

@@ -10,7 +10,7 @@ from torch import Tensor
 from cudt.data.batching import Batch
 from cudt.models.base import LayeredModel
 from cudt.models.patch_section import check_patches
-from cudt.noise.source import SignalShape
+from cudt.noise import SignalShape
 from cudt.tasks.video_denoising import VideoDenoising
 
 

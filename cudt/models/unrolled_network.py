@@ -9,7 +9,7 @@ from cudt.data.batching import Batch
 from cudt.models.base import LayeredModel, Visit, embedded_shape
 from cudt.models.unrolled import Config
 from cudt.models.unrolled_steps import UnrolledLayer
-from cudt.noise.source import SignalShape
+from cudt.noise import SignalShape
 
 
 class UnrolledTransformer(LayeredModel):

@@ -21,7 +21,7 @@ from cudt.models.base import Visit
 from cudt.models.patches import frames_of, frames_shape
 from cudt.models.vit import Config
 from cudt.models.watched import Watched
-from cudt.noise.source import SignalShape
+from cudt.noise import SignalShape
 from cudt.tasks.video_denoising import VideoDenoising
 from cudt.utils.errors import UserError
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cudt.data.batching import Batch
 from cudt.models.anatomy import Anatomy, dissect, first
 from cudt.models.base import LayeredModel, Visit, embedded_shape
-from cudt.noise.source import SignalShape
+from cudt.noise import SignalShape
 from cudt.utils.errors import UserError
 
 

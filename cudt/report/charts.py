@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cudt.config.levels import GAMMA
-from cudt.noise.base import scale_of, training_level
+from cudt.noise import scale_of, training_level
 from cudt.report.compare import (
     BASELINE,
     CONSTRAINED,

@@ -10,11 +10,11 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
+import torch
 
 from cudt.config.differences import symbol, value_text
-from cudt.method.constraints import allowed_losses
-from cudt.method.feasibility import TOLERANCE
-from cudt.noise.base import training_level
+from cudt.method.constraints import TOLERANCE, allowed_losses
+from cudt.noise import training_level
 from cudt.report.charts import (
     GREY,
     PAPER_LEVELS,
@@ -172,7 +172,8 @@ def noise_levels_kept(view: View) -> Iterator[Drawing]:
         for gamma, rows in table[table["run"] == run].sort_values("layer").groupby("gamma"):
             losses = rows["loss"].to_numpy()
             form = judge["descent"]["form"]
-            allowed = allowed_losses(losses, judge["reference"], judge["rates"], form)
+            bounds = torch.from_numpy(losses), judge["reference"], judge["rates"], form
+            allowed = allowed_losses(*bounds).numpy()
             # A violation within two standard errors counts as kept, as in the verdicts.
             kept = losses - allowed <= TOLERANCE * rows["standard_error"].to_numpy()
             counts.append({"run": run, "gamma": gamma, "kept": kept.sum()})

@@ -21,11 +21,11 @@ from typing import Any
 
 import pandas as pd
 
-from cudt.config import strict_yaml
+from cudt.config import yaml
 from cudt.config.differences import flat_values
 from cudt.evaluation.curves import input_metric, metric_and_ends
-from cudt.method.feasibility import FAILING
-from cudt.noise.base import distribution
+from cudt.method.constraints import FAILING
+from cudt.noise import distribution
 from cudt.runs import checksums, completions, examples, info, tables
 from cudt.runs.find import find_runs, run_folder, subfolder
 from cudt.utils.errors import UserError
@@ -202,7 +202,7 @@ def _read_whole(results: Path) -> _Read:
 
 
 def _settings(content: bytes) -> dict[str, Any]:
-    return strict_yaml.parse_mapping(content.decode(), "recipe.yaml")
+    return yaml.parse_mapping(content.decode(), "recipe.yaml")
 
 
 def _of_info(known: info.FinishedInfo) -> dict[str, Any]:

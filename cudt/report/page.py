@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from cudt import __version__
 from cudt.config import plugins
-from cudt.noise.base import scale_of
+from cudt.noise import scale_of
 from cudt.report.frames import each
 from cudt.report.compare import SIDES, failing_layers, labels
 from cudt.utils.errors import UserError

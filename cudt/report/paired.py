@@ -16,7 +16,7 @@ import pandas as pd
 from cudt.evaluation import intervals
 from cudt.evaluation.curves import area_under_curve
 from cudt.evaluation.intervals import Array
-from cudt.noise.base import distribution, scale_of
+from cudt.noise import distribution, scale_of
 from cudt.report.compare import SIDES, Side, choose, pairs
 from cudt.report.frames import Frames, each
 from cudt.utils.errors import UserError

@@ -21,7 +21,7 @@ from optuna.storages import BaseStorage
 from cudt.evaluation import evaluate, exits, generate, notes
 from cudt.evaluation.generate import Request
 from cudt.evaluation.grid import Grid
-from cudt.method.objectives.base import Objective, objective_class
+from cudt.method.objectives import Objective, objective_class
 from cudt.reproduce import needs
 from cudt.reproduce.scale import Experiment
 from cudt.runs.find import open_run

@@ -19,9 +19,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from cudt.config import mistakes
+from cudt.config import errors
 from cudt.config import recipe as recipes
-from cudt.config.names import checked_name
+from cudt.config.recipe import checked_name
 from cudt.config.schema import Count, CountFromZero, NoiseName, NotNegative, Positive, Section
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
@@ -139,11 +139,11 @@ def load(name_or_file: str) -> Reproduction:
     try:
         scale = Scale.model_validate(recipes.read(path, locate))
     except ValidationError as error:
-        mistakes.refuse(source, mistakes.explain(Scale, error))
+        errors.refuse(source, errors.explain(Scale, error))
     experiments, found = _experiments(scale)
     found += _repeated(experiments)
     if found:
-        mistakes.refuse(source, found)
+        errors.refuse(source, found)
     return Reproduction(path.stem, scale, experiments)
 
 

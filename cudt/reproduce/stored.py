@@ -12,7 +12,7 @@ from pathlib import Path
 import optuna
 from optuna.storages import BaseStorage
 
-from cudt.config import strict_yaml
+from cudt.config import yaml
 from cudt.reproduce.scale import Experiment, Reproduction, Scale
 from cudt.runs.options import RunOptions
 from cudt.sweep import definition
@@ -51,7 +51,7 @@ def begin(reproduction: Reproduction, storage: BaseStorage) -> None:
         storage=storage, study_name=root_study(reproduction), load_if_exists=True
     )
     study.set_user_attr(
-        _SCALE, strict_yaml.dump(reproduction.scale.model_dump(mode="json", exclude_unset=True))
+        _SCALE, yaml.dump(reproduction.scale.model_dump(mode="json", exclude_unset=True))
     )
     for number, experiment in enumerate(reproduction.experiments):
         # One by one, because databases limit the length of an attribute.
@@ -62,7 +62,7 @@ def begin(reproduction: Reproduction, storage: BaseStorage) -> None:
 def load(storage: BaseStorage, study: str) -> Reproduction:
     """The reproduction whose root study has this name."""
     attributes = storage.get_study_user_attrs(storage.get_study_id_from_name(study))
-    scale = Scale.model_validate(strict_yaml.parse_mapping(attributes[_SCALE], "scale"))
+    scale = Scale.model_validate(yaml.parse_mapping(attributes[_SCALE], "scale"))
     experiments = []
     for number, listed in enumerate(scale.experiments):
         texts = attributes[f"{_EXPERIMENT}{number}"]

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
+import torch
 
 from cudt.config.schema import Weights
 from cudt.method.constraints import effective_weights
-from cudt.method.objectives.base import objective_class
+from cudt.method.objectives import objective_class
 from cudt.runs.run import Run
 
 
@@ -36,7 +36,7 @@ def dual_at_end(run: Run, which: Weights | None = None) -> DualAtEnd | None:
         or not objective_class(settings.objective).is_constrained
     ):
         return None
-    multipliers = np.array(recorded, dtype=float)
+    multipliers = torch.tensor(recorded, dtype=torch.double)
     weights = effective_weights(
         multipliers, info.rates, settings.descent.form, settings.descent.gradient
     )

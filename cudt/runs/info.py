@@ -74,7 +74,7 @@ class SigmaX(InfoPart):
 
 
 class VerdictInfo(InfoPart):
-    """The verdict about one layer's constraint (`cudt.method.feasibility.LayerVerdict`)."""
+    """The verdict about one layer's constraint (`cudt.method.constraints.LayerVerdict`)."""
 
     layer: int
     loss: float

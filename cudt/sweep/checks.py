@@ -8,8 +8,8 @@ import math
 import re
 from collections.abc import Iterator
 
-from cudt.config.mistakes import NO_VALUE, Mistake
-from cudt.config.names import name_problem
+from cudt.config.errors import Mistake
+from cudt.config.recipe import name_problem
 from cudt.sweep.search import Arm, Range, Scalar, Search, as_equal
 from cudt.utils.shown import shown
 
@@ -124,7 +124,9 @@ def _pruner(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:
         yield _mistake(*path, "pruner", message=message)
     if (runs := arm.runs_per_setting) is not None and arm.pruner.min_finished >= runs:
         message = f"no run could be ended early: expected fewer than the arm's {runs} runs"
-        yield Mistake((*path, "pruner", "min_finished"), arm.pruner.min_finished, message)
+        yield Mistake(
+            (*path, "pruner", "min_finished"), f"{message}, got {arm.pruner.min_finished}"
+        )
 
 
 def _size(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:
@@ -134,15 +136,15 @@ def _size(path: tuple[str, ...], arm: Arm) -> Iterator[Mistake]:
         return
     if arm.sampler in ("tpe", "random") and (arm.budget or 0) > count:
         message = f"expected at most {count}, the number of combinations (or use a grid, or ranges)"
-        yield Mistake((*path, "budget"), arm.budget, message)
+        yield Mistake((*path, "budget"), f"{message}, got {arm.budget}")
     if arm.sampler == "grid" and count > _MAX_CELLS:
         message = f"a grid of {count:,} combinations; at most {_MAX_CELLS:,} are allowed, use sampler random instead"
         yield _mistake(*path, "search", message=message)
     elif arm.sampler == "grid" and arm.budget not in (None, count):
         yield Mistake(
             (*path, "budget"),
-            arm.budget,
-            f"expected {count}, the number of combinations of the grid, or no budget",
+            f"expected {count}, the number of combinations of the grid, or no budget, got "
+            f"{arm.budget}",
         )
 
 
@@ -173,4 +175,4 @@ def _budgets(search: Search) -> Iterator[Mistake]:
 
 
 def _mistake(*path: str, message: str) -> Mistake:
-    return Mistake(path, NO_VALUE, message)
+    return Mistake(path, message)

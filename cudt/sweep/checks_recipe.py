@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from cudt.config import inheritance, plugins
+from cudt.config import plugins
 from cudt.config import recipe as recipes
-from cudt.config.mistakes import NO_VALUE, Mistake
+from cudt.config.errors import Mistake
 from cudt.config.recipe import NamedRecipe
-from cudt.method.objectives.base import objective_class
+from cudt.method.objectives import objective_class
 from cudt.sweep.search import Arm, Range, Scalar, Search, as_equal
 
 #: A mistake's path, and its kind or message.
@@ -110,7 +110,6 @@ def _tried_alone(one: _Tried, name: str) -> Iterator[Mistake]:
         if _says_nothing(one, key, values, name):
             yield Mistake(
                 one.path,
-                NO_VALUE,
                 f"{key} does not affect training: every value would be the same run",
             )
 
@@ -125,7 +124,6 @@ def _tried_settings(arms: list[_Tried], search: Search, name: str) -> Iterator[M
         if _says_nothing(arms[0], key, values, name):
             yield Mistake(
                 ("settings",),
-                NO_VALUE,
                 f"{key} does not affect training: every value would be the same run",
             )
     for one in arms:
@@ -156,7 +154,7 @@ def _ignored_by_objective(one: _Tried, search: Search) -> Iterator[Mistake]:
             message = (
                 f"ignored by objective {' and '.join(free)}, so its runs would all be the same"
             )
-            yield Mistake((*one.path, "search", key), NO_VALUE, message)
+            yield Mistake((*one.path, "search", key), message)
 
 
 def _never_prunes(one: _Tried) -> Iterator[Mistake]:
@@ -167,7 +165,7 @@ def _never_prunes(one: _Tried) -> Iterator[Mistake]:
     epochs, first = recipe.training.epochs, one.arm.pruner.warmup_epochs + 1
     if first >= epochs:
         message = f"no run could be ended early: training.epochs is {epochs}, expected at least {first + 1}"
-        yield Mistake((*one.path, "pruner"), NO_VALUE, message)
+        yield Mistake((*one.path, "pruner"), message)
 
 
 def _new(
@@ -184,7 +182,7 @@ def _new(
 
 def _at(path: tuple[str, ...], mistake: Mistake, hint: str = "") -> Mistake:
     """A mistake of a recipe as one of the search file."""
-    return Mistake(path, NO_VALUE, f"{mistake}{hint}")
+    return Mistake(path, f"{mistake}{hint}")
 
 
 def _fingerprint(mistake: Mistake) -> Fingerprint:
@@ -208,13 +206,9 @@ def _refused(base: dict[str, Any], changes: dict[str, Any]) -> list[Mistake]:
 def _with(values: dict[str, Any], changes: dict[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
     """The recipe with the changes that can be made, and why the others cannot."""
     changed = copy.deepcopy(values)
-    clashes = []
     for path, value in changes.items():
-        try:
-            inheritance.put(changed, path, copy.deepcopy(value))
-        except KeyError as error:
-            clashes.append(Mistake((path,), NO_VALUE, error.args[0]))
-    return changed, clashes
+        recipes.put(changed, path, copy.deepcopy(value))
+    return changed, []
 
 
 def _says_nothing(one: _Tried, key: str, values: list[Scalar], name: str) -> bool:

@@ -15,11 +15,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cudt.config import inheritance, mistakes, strict_yaml
+from cudt.config import errors, yaml
 from cudt.config import recipe as recipes
-from cudt.config.mistakes import NO_VALUE, Mistake
+from cudt.config.errors import Mistake
+from cudt.config.levels import parse_levels
 from cudt.config.recipe import NamedRecipe
-from cudt.config.schema import as_grid
 from cudt.sweep import checks, checks_recipe
 from cudt.sweep.search import Arm, Range, Scalar, Search, combinations, values_of
 from cudt.utils.errors import UserError
@@ -125,7 +125,7 @@ class Sweep:
         if self.search.score.measure != "grid":
             return None
         if self.search.score.gammas is not None:
-            return as_grid(self.search.score.gammas)
+            return parse_levels(self.search.score.gammas)
         return self.first_recipe.settings.evaluation.grid
 
     def identity(self) -> str:
@@ -151,11 +151,11 @@ class Sweep:
         folder.
         """
         search = self.search.model_dump(mode="json", exclude_unset=True, exclude={"name", "recipe"})
-        return strict_yaml.dump({"name": self.name, "recipe": BASE_FILE, **search})
+        return yaml.dump({"name": self.name, "recipe": BASE_FILE, **search})
 
     def base_text(self) -> str:
         """The recipe of this sweep as a file that keeps its name."""
-        return strict_yaml.dump({"name": self.recipe_name, **self.base})
+        return yaml.dump({"name": self.recipe_name, **self.base})
 
 
 def setting_name(setting: Parameters) -> str:
@@ -187,7 +187,7 @@ def changed(values: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
     """A copy of a recipe's values with some of them set."""
     copied = copy.deepcopy(values)
     for path, value in itertools.chain.from_iterable(change.items() for change in changes):
-        inheritance.put(copied, path, copy.deepcopy(value))
+        recipes.put(copied, path, copy.deepcopy(value))
     return copied
 
 
@@ -218,20 +218,20 @@ def load(name_or_file: str, recipe: str | None = None) -> Sweep:
     try:
         search = Search.model_validate(values)
     except ValidationError as error:
-        mistakes.refuse(source, mistakes.explain(Search, error))
+        errors.refuse(source, errors.explain(Search, error))
     recipe_name, base, why = _read_recipe(recipe, search.recipe, path)
     found = [*checks.without_recipe(search), *why]
     if base is not None:
         found += checks_recipe.with_recipe(search, recipe_name, base)
     if found or base is None:
-        mistakes.refuse(source, found)
+        errors.refuse(source, found)
     return Sweep(search.name or _as_name(path.stem), recipe_name, base, search)
 
 
 def from_texts(search_text: str, base_text: str) -> Sweep:
     """The sweep whose `text` and `base_text` these are; they were checked when the sweep began."""
-    search = Search.model_validate(strict_yaml.parse_mapping(search_text, "search"))
-    base = strict_yaml.parse_mapping(base_text, "recipe")
+    search = Search.model_validate(yaml.parse_mapping(search_text, "search"))
+    base = yaml.parse_mapping(base_text, "recipe")
     return Sweep(search.name or "", base.pop("name"), base, search)
 
 
@@ -245,18 +245,14 @@ def _read_recipe(
         return (
             "",
             None,
-            [
-                Mistake(
-                    ("recipe",), NO_VALUE, "missing; name one in the search file, or with --recipe"
-                )
-            ],
+            [Mistake(("recipe",), "missing; name one in the search file, or with --recipe")],
         )
     try:
         name, values = recipes.read_named(
             recipes.locate(asked) if asked else _locate_recipe(named or "", search_file)
         )
     except UserError as error:
-        return "", None, [Mistake(("--recipe" if asked else "recipe",), NO_VALUE, str(error))]
+        return "", None, [Mistake(("--recipe" if asked else "recipe",), str(error))]
     return name, values, []
 
 

@@ -21,9 +21,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, field_validator
 
-from cudt.config.names import name_problem
-from cudt.config.schema import Count, CountFromZero, Gammas, Section, as_grid
-from cudt.utils.shown import shown
+from cudt.config.recipe import name_problem
+from cudt.config.schema import Count, CountFromZero, Gammas, Section
 
 Scalar = bool | int | float | str | None
 #: More runs of an arm are taken for a typing error.
@@ -143,13 +142,6 @@ class Score(Section):
     gammas: Gammas | None = None
     """The grid; by default, that of the recipe's evaluation."""
 
-    @field_validator("gammas")
-    @classmethod
-    def _are_gammas(cls, gammas: str | list[float] | None) -> str | list[float] | None:
-        if gammas is not None:
-            as_grid(gammas)
-        return gammas
-
 
 class Pruner(Section):
     """When runs of an arm are ended early, by an Optuna pruner. It compares runs after the same
@@ -224,7 +216,7 @@ class Search(Section):
     @classmethod
     def _names_a_folder(cls, name: str | None) -> str | None:
         if name is not None and (problem := name_problem(name)):
-            raise ValueError(f"{problem}, got {shown(name)}")
+            raise ValueError(problem)
         return name
 
     @property

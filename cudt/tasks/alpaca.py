@@ -21,7 +21,7 @@ from cudt.data.dataset_status import DatasetStatus
 from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
 from cudt.data.records import Columns, HubSet, Records, find_files, read_files
 from cudt.data.splits import Split
-from cudt.noise.base import TextNoise
+from cudt.noise import TextNoise
 from cudt.tasks.base import IGNORED
 from cudt.tasks.labelled import flat
 from cudt.tasks.prompts import Dialogue, fitted_dialogue
@@ -91,7 +91,7 @@ class Alpaca(TokenTask):
         unchanged.
         """
         clean = self._texts[split]
-        noisy = noise.corrupt_all([(name, texts[:-1]) for name, texts in clean], level, seed)
+        noisy = [noise.corrupt(texts[:-1], level, seed, name) for name, texts in clean]
         damaged = [
             (name, (*prompt, texts[-1])) for (name, texts), prompt in zip(clean, noisy, strict=True)
         ]

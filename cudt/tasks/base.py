@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cudt.config import plugins
 from cudt.config.schema import NamedSection
 from cudt.data.splits import SEEN, Split
-from cudt.noise.base import TextNoise
+from cudt.noise import TextNoise
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cudt.noise.seeding import example_seed
+from cudt.noise import example_seed
 from cudt.tasks.base import IGNORED
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cudt.config import mistakes, plugins
+from cudt.config import errors, plugins
 from cudt.config import recipe as recipes
-from cudt.config.names import checked_name
+from cudt.config.recipe import checked_name
 from cudt.config.schema import NamedSection
 from cudt.config.tasks import HubSection
 from cudt.tasks.base import Task, build_unread
@@ -106,4 +106,4 @@ def _validated(values: dict[str, Any], source: str) -> NamedSection:
     try:
         return config.model_validate(values)
     except ValidationError as error:
-        mistakes.refuse(source, mistakes.explain(config, error))
+        errors.refuse(source, errors.explain(config, error))

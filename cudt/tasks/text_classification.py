@@ -18,7 +18,7 @@ from cudt.data import findings, text_checks, tokens
 from cudt.data.hub import load_tokenizer
 from cudt.data.records import Label, Records
 from cudt.data.splits import SEEN, SPLITS, OnDemand, Split
-from cudt.noise.base import TextNoise
+from cudt.noise import TextNoise
 from cudt.tasks.base import IGNORED, Task
 from cudt.tasks.classification import Classification
 from cudt.utils.errors import UserError
@@ -100,7 +100,7 @@ class TextClassification(Classification):
     ) -> Sequence[Tokens]:
         """The examples of a split with noise in their texts."""
         clean = self._texts[split]
-        noisy = noise.corrupt_all([(text.id, text.texts) for text in clean], level, seed)
+        noisy = [noise.corrupt(text.texts, level, seed, text.id) for text in clean]
         damaged = [
             Text(text.id, texts, text.label) for text, texts in zip(clean, noisy, strict=True)
         ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from cudt.method import feasibility
-from cudt.method.feasibility import LayerVerdict
+from cudt.method import constraints
+from cudt.method.constraints import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
@@ -47,8 +47,8 @@ def write(
         status="finished",
         best=BestEpoch(epoch=epoch, validation_loss=measured.layer_losses[-1].item(), step=step),
         sigma_x=SigmaX(training=state.sigma_x, evaluation=sigma_x),
-        feasible=feasibility.is_feasible(verdicts),
-        monotone=feasibility.is_monotone(descent.reference, measured.layer_losses.tolist()),
+        feasible=constraints.is_feasible(verdicts),
+        monotone=constraints.is_monotone(descent.reference, measured.layer_losses.tolist()),
         verdicts=[VerdictInfo(**dataclasses.asdict(one), verdict=one.verdict) for one in verdicts],
         multipliers=MultiplierInfo(
             best=state.best_multipliers, last=descent.multiplier_values.tolist()

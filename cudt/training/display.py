@@ -9,7 +9,7 @@ from typing import Protocol
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from cudt.method.feasibility import FAILING
+from cudt.method.constraints import FAILING
 from cudt.training.picture import Picture
 from cudt.training.view import TrainingView
 from cudt.utils.progress import duration

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cudt.config.schema import Recipe
 from cudt.data.batching import Batch
-from cudt.method.objectives.base import Objective
+from cudt.method.objectives import Objective
 from cudt.models.base import LayeredModel
 from cudt.models.sharding import whole
 from cudt.utils import processes

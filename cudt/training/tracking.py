@@ -15,7 +15,7 @@ from accelerate.utils import LoggerType
 
 from cudt.config.differences import flat_settings
 from cudt.config.recipe import NamedRecipe
-from cudt.method.feasibility import FAILING
+from cudt.method.constraints import FAILING
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
 from cudt.training.history import Row

@@ -27,14 +27,14 @@ from torch import Tensor
 from cudt.data.batching import Batch, n_batches, split_updates, updates
 from cudt.data.loading import ALL, Loader, Share, batches
 from cudt.data.splits import Split
-from cudt.method import feasibility
-from cudt.method.feasibility import LayerVerdict
+from cudt.method import constraints
+from cudt.method.constraints import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
 from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
 from cudt.models.sharding import prepared, whole
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource
 from cudt.runs.run import Run
 from cudt.training import conclusion
 from cudt.training.checkpoint import Checkpoints, load_weights
@@ -327,8 +327,10 @@ class Trainer:
         self._save()
         measured = self._validate()
         self.state.last_slack = self.descent.slack_in_loss_units(measured.layer_losses).tolist()
+        independent = self._independent(measured)
         rank = rank_of(
-            self.objective.rank(self._independent(measured)), warming_up=self._warming_up
+            self.objective.rank(independent.losses, independent.weights),
+            warming_up=self._warming_up,
         )
         if is_better(rank, self.state.best):
             self.checkpoints.save_weights("best", self.state.step)
@@ -366,8 +368,13 @@ class Trainer:
     def _judge(self, measured: Measurement, slack: list[float]) -> list[LayerVerdict]:
         relaxed = torch.tensor(slack, dtype=torch.double)
         descent, independent = self.descent, self._independent(measured)
-        return feasibility.judge(
-            independent, descent.reference, descent.rates, relaxed, descent.form
+        return constraints.judge(
+            independent.losses,
+            independent.weights,
+            descent.reference,
+            descent.rates,
+            relaxed,
+            descent.form,
         )
 
     def _independent(self, measured: Measurement) -> Measurement:

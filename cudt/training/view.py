@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cudt.method.constraints import Form, allowed_losses
-from cudt.method.feasibility import Verdict
+from cudt.method.constraints import Form, Verdict, allowed_losses
 
 
 @dataclass(frozen=True)

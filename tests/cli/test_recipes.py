@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from cudt.config import recipe
-from cudt.config.reference import describe
+from cudt.config.describe import describe
 
 
 def test_recipes_and_searches_are_listed_with_what_they_need(call):

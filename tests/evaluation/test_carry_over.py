@@ -15,7 +15,7 @@ from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.method.measurement import Measurement
 from cudt.models.layer_losses import measure
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
 from cudt.training import trained

@@ -11,7 +11,7 @@ from cudt.evaluation import evaluate as evaluation
 from cudt.evaluation.evaluate import check, evaluate_ood, measure_parts, parts_of
 from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import draw_noise
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource
 from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run
@@ -108,7 +108,7 @@ def test_the_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(
-        "cudt.method.objectives.constrained.Constrained.rank", lambda self, measured: [0.0]
+        "cudt.method.objectives.Constrained.rank", lambda *_: [0.0]
     )
     best = train_quietly(tiny_recipe(), tmp_path)
     last = train_quietly(tiny_recipe("training.select=last"), tmp_path)

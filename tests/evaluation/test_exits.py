@@ -10,7 +10,7 @@ from cudt.evaluation.evaluate import check, evaluate_ood
 from cudt.evaluation.exit_rules import ExitRule
 from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import draw_noise
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource
 from cudt.runs.run import Run
 from cudt.training import trained
 from tests.evaluation.conftest import untracked

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cudt.evaluation import generate
 from cudt.evaluation.generate import NoiseStream, Request, complete
 from cudt.models.causal_network import Causal
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource
 from cudt.runs.completions import write_completions
 from cudt.runs.find import open_run
 from cudt.runs.run import Run

@@ -10,7 +10,7 @@ from PIL import Image
 from cudt.evaluation import samples
 from cudt.models import dust
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise, measure
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource
 from cudt.runs.run import Run
 from tests.conftest import tiny_recipe
 from tests.shapes import tiny_videos

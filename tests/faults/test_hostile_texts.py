@@ -13,7 +13,7 @@ import pytest
 from cudt.cli import main as cli
 from cudt.cli.terminal import make_console, make_error_console
 from cudt.config import recipe as recipes
-from cudt.config import strict_yaml
+from cudt.config import yaml
 from cudt.sweep import definition
 from cudt.sweep.arm_worker import WorkerJob
 from cudt.sweep.run_sweep import SweepOptions, resume_command
@@ -31,7 +31,7 @@ def test_a_name_that_is_not_allowed_is_refused_in_one_printable_line(name, tmp_p
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 300
     file = tmp_path / "own.yaml"
-    file.write_text(strict_yaml.dump({"base": "reviews-ut", "name": name}))
+    file.write_text(yaml.dump({"base": "reviews-ut", "name": name}))
     with pytest.raises(UserError):
         recipes.load(str(file))
 
@@ -46,7 +46,7 @@ def test_names_of_searches_and_arms_are_checked_too(name, tmp_path):
     values = {"score": {"measure": "metric", "direction": "maximize"}, "recipe": "reviews-ut"}
     arm = {"sampler": "seeds", "budget": 1}
     for change in ({"name": name, "arms": {"erm": arm}}, {"arms": {name: arm}}):
-        (tmp_path / "own.yaml").write_text(strict_yaml.dump({**values, **change}))
+        (tmp_path / "own.yaml").write_text(yaml.dump({**values, **change}))
         with pytest.raises(UserError, match=r"name"):
             definition.load(str(tmp_path / "own.yaml"))
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from cudt.config.schema import Dual
 from cudt.integrations.lightning import LayerwiseDescentCallback
 from cudt.method.descent import LayerwiseDescent
-from cudt.method.objectives.base import make_objective
+from cudt.method.objectives import make_objective
 from cudt.utils import processes
 
 N_LAYERS, UPDATE = 3, 8

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cudt.config.schema import Dual
 from cudt.integrations.lightning import LayerwiseDescentCallback
-from cudt.method import feasibility
+from cudt.method import constraints
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.measurement import Measurement
 from cudt.utils.errors import UserError
@@ -279,7 +279,7 @@ def judged_by_hand(
 ) -> list[Any]:
     measured = Measurement(losses, losses, weights, [])
     slack = descent.slack_in_loss_units(measured.layer_losses)
-    return feasibility.judge(measured, descent.reference, descent.rates, slack, descent.form)
+    return constraints.judge(measured, descent.reference, descent.rates, slack, descent.form)
 
 
 def test_the_verdict_is_that_of_single_examples(tmp_path, caplog, capsys):

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, Trainer
 
 from cudt.config.schema import Dual
 from cudt.integrations.transformers import Descent, DescentTrainer, Noise
-from cudt.method import feasibility
+from cudt.method import constraints
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.measurement import Measurement
 from cudt.models.own_head import layer_losses
@@ -298,7 +298,7 @@ def test_the_verdict_is_that_of_single_examples(tmp_path):
         losses = torch.stack([layer_losses(trainer.model, row) for row in rows], 1).double()
     descent = trainer.problem.descent
     measured = Measurement(losses, torch.zeros_like(losses), torch.ones(20).double(), [""] * 20)
-    expected = feasibility.judge(measured, descent.reference, descent.rates, descent.slack.double())
+    expected = constraints.judge(measured, descent.reference, descent.rates, descent.slack.double())
     assert [one.verdict for one in trainer.verdicts] == [one.verdict for one in expected]
     for name in ("loss", "violation", "standard_error"):
         found, wanted = (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudt.method.feasibility import judge
+from cudt.method.constraints import judge
 from cudt.method.measurement import Measurement
 
 IDS = ["b", "a", "c", "d"]
@@ -39,7 +39,7 @@ def test_the_same_draw_twice_is_not_twice_the_evidence():
     once = drawn(0, IDS)
     twice = Measurement.joined([once, once])
     alone, grouped, joined = (
-        judge(one, 1.0, [0.1] * 3, torch.zeros(3))
+        judge(one.losses, one.weights, 1.0, [0.1] * 3, torch.zeros(3))
         for one in (once, twice.grouped(twice.ids), twice)
     )
     assert [one.standard_error for one in grouped] == pytest.approx(
@@ -54,7 +54,8 @@ def test_the_standard_error_over_groups_of_equal_size_is_that_of_their_means():
         losses, losses, torch.ones(12).double(), [str(number) for number in range(12)]
     )
     clips = [f"clip {number // 3}" for number in range(12)]
-    (verdict,) = judge(windows.grouped(clips), 1.0, [0.1], torch.zeros(1))
+    grouped = windows.grouped(clips)
+    (verdict,) = judge(grouped.losses, grouped.weights, 1.0, [0.1], torch.zeros(1))
     means = losses.reshape(4, 3).mean(1)
     assert verdict.standard_error == pytest.approx((means.std() / 2).item())
 

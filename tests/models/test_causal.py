@@ -12,7 +12,7 @@ from cudt.config.models import Lora
 from cudt.data import hub
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource
 from cudt.tasks.base import IGNORED
 from tests.causal import (
     CONFIGS,

@@ -13,7 +13,7 @@ from cudt.method.measurement import Measurement
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise, measure, measure_sigma
 from cudt.models.patches import frames_shape
-from cudt.noise.source import NoiseSource, SignalShape
+from cudt.noise import NoiseSource, SignalShape
 from cudt.utils.errors import DataWarning, UserError
 from tests.conftest import tiny_recipe
 

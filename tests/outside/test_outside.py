@@ -84,7 +84,7 @@ def test_the_report_shows_the_outside_objective_and_draws_the_outside_figure(fol
     assert (report / "figures" / "mine-last-losses.png").stat().st_size > 1000
     page = (report / "index.html").read_text()
     assert "Validation loss of the last layer" in page
-    assert "two layers" in page
+    assert "halves" in page
     # The recipe does not say what it reproduces.
     assert ">. Metric" not in page
 

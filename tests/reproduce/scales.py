@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cudt.config import strict_yaml
+from cudt.config import yaml
 from cudt.reproduce import scale
 from cudt.reproduce.scale import Experiment, Reproduction
 from tests.sweep.searches import search, seeds
@@ -19,7 +19,7 @@ PAIR = {
 def write_search(folder: Path, name: str = "pair", **changes: Any) -> str:
     """A search file of two runs."""
     path = folder / f"{name}.yaml"
-    path.write_text(strict_yaml.dump(search(**{"arms": PAIR, **changes})), encoding="utf-8")
+    path.write_text(yaml.dump(search(**{"arms": PAIR, **changes})), encoding="utf-8")
     return str(path)
 
 
@@ -37,7 +37,7 @@ def write_scale(folder: Path, *experiments: dict[str, Any], **changes: Any) -> P
         **changes,
     }
     path = folder / "mine.yaml"
-    path.write_text(strict_yaml.dump(values), encoding="utf-8")
+    path.write_text(yaml.dump(values), encoding="utf-8")
     return path
 
 

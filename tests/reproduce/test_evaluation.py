@@ -11,7 +11,7 @@ import pytest
 from optuna.storages import BaseStorage
 
 from cudt.config import recipe as recipes
-from cudt.config import strict_yaml
+from cudt.config import yaml
 from cudt.evaluation import evaluate
 from cudt.reproduce import evaluation, needs
 from cudt.reproduce.queues import ExperimentQueues
@@ -307,7 +307,7 @@ def video(tmp_path, monkeypatch) -> Experiment:
     values = recipes.read(recipes.locate("smoke-video"))
     task = {"name": "ucsd", "frames": 3, "stride": 1, "size": 16, "validation_share": 0.3}
     own = tmp_path / "small-ucsd.yaml"
-    own.write_text(strict_yaml.dump({**values, "task": task, "evaluation": {"gammas": [0.5]}}))
+    own.write_text(yaml.dump({**values, "task": task, "evaluation": {"gammas": [0.5]}}))
     write_ucsd(tmp_path / "data")
     write_avenue(tmp_path / "data")
     monkeypatch.chdir(tmp_path)

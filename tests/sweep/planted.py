@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cudt.config import strict_yaml
+from cudt.config import yaml
 from cudt.sweep.messages import CellProgress, CellResult
 from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError, UserError
 from cudt.utils.interrupt import StopRequest
@@ -39,7 +39,7 @@ def result(score: float, **facts: Any) -> CellResult:
 
 
 def settings_of(job: Any) -> dict[str, Any]:
-    return strict_yaml.parse_mapping(job.recipe, "recipe")
+    return yaml.parse_mapping(job.recipe, "recipe")
 
 
 def count(job: Any) -> int:

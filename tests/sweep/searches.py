@@ -10,7 +10,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 from rich.console import Console
 
-from cudt.config import strict_yaml
+from cudt.config import yaml
 from cudt.sweep import definition, run_sweep, stored
 from cudt.sweep.definition import Sweep
 from cudt.sweep.display import SweepDisplay
@@ -23,7 +23,7 @@ from tests.conftest import TINY
 
 #: The `--set` options of TINY as a search file's `fixed`.
 FIXED = {
-    key: strict_yaml.parse(text, key)
+    key: yaml.parse(text, key)
     for key, _, text in (setting.partition("=") for setting in TINY)
 }
 ALPHAS: dict[str, Any] = {"descent.alpha": [0.1, 0.2, 0.3]}
@@ -58,7 +58,7 @@ def seeds(budget: int, **more: Any) -> dict[str, Any]:
 
 def write_search(folder: Path, **changes: Any) -> Path:
     path = folder / "mine.yaml"
-    path.write_text(strict_yaml.dump(search(**changes)), encoding="utf-8")
+    path.write_text(yaml.dump(search(**changes)), encoding="utf-8")
     return path
 
 

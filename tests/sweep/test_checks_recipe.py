@@ -7,7 +7,7 @@ import torch
 
 from cudt.config.schema import Dual
 from cudt.method.descent import LayerwiseDescent
-from cudt.method.objectives.base import make_objective
+from cudt.method.objectives import make_objective
 from cudt.sweep import definition
 from tests.sweep.searches import ALPHAS, drawn, grid, seeds
 

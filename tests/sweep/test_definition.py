@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cudt.config import recipe, strict_yaml
+from cudt.config import recipe, yaml
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep, setting_name
 from tests.conftest import tiny_recipe
@@ -161,7 +161,7 @@ def unfinished(folder: Path) -> str:
     """A recipe without the price of its resilience, which the search has to say."""
     values = recipe.read(recipe.locate("reviews-ut"))
     values["descent"] = {"resilience": "slack"}
-    (folder / "own.yaml").write_text(strict_yaml.dump(values), encoding="utf-8")
+    (folder / "own.yaml").write_text(yaml.dump(values), encoding="utf-8")
     return "own.yaml"
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cudt.models import causal
-from cudt.noise import discrete
+from cudt.noise import DISCRETE
 from cudt.tasks.alpaca import Alpaca, DialogueTokens
 from cudt.tasks.base import IGNORED
 from cudt.tasks.prompts import prompt_text
@@ -169,9 +169,9 @@ def test_discrete_noise_changes_prompts_but_not_responses(folder, pretrained):
         return prompts, {one.id: one.tokens[one.start :].tolist() for one in examples}
 
     clean, responses = parts(task.examples("test"))
-    assert parts(task.corrupted("test", discrete.NOISE, 0.0, 0)) == (clean, responses)
+    assert parts(task.corrupted("test", DISCRETE, 0.0, 0)) == (clean, responses)
     noisy, again, other = (
-        parts(task.corrupted("test", discrete.NOISE, 0.3, seed)) for seed in (0, 0, 1)
+        parts(task.corrupted("test", DISCRETE, 0.3, seed)) for seed in (0, 0, 1)
     )
     assert noisy == again
     assert noisy[0] != other[0]

@@ -11,7 +11,7 @@ import torch
 
 from cudt.config.tasks import Limit
 from cudt.data.splits import SEEN
-from cudt.noise import discrete
+from cudt.noise import DISCRETE
 from cudt.tasks import imdb, text
 from cudt.tasks.text_classification import TextClassification
 from cudt.utils.errors import UserError
@@ -159,14 +159,14 @@ def test_discrete_noise_changes_the_source_texts(tmp_path, pretrained):
     def tokens(probability: float, seed: int) -> dict[str, list[int]]:
         return {
             one.id: one.inputs["input_ids"].tolist()
-            for one in task.corrupted("test", discrete.NOISE, probability, seed)
+            for one in task.corrupted("test", DISCRETE, probability, seed)
         }
 
     clean = {one.id: one.inputs["input_ids"].tolist() for one in task.examples("test")}
     assert tokens(0.0, 0) == clean
     assert tokens(0.3, 0) == tokens(0.3, 0) != clean
     assert tokens(0.3, 0) != tokens(0.3, 1)
-    assert [one.label for one in task.corrupted("test", discrete.NOISE, 0.3, 0)] == [
+    assert [one.label for one in task.corrupted("test", DISCRETE, 0.3, 0)] == [
         one.label for one in task.examples("test")
     ]
 

@@ -17,7 +17,7 @@ from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses, measure
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource
 from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run

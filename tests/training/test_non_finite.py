@@ -47,11 +47,11 @@ def test_each_cause_has_its_advice(tmp_path):
         advice(trainer, pixels=bad)
         == "The data of this batch are not finite (example a): check the data files"
     )
-    trainer.descent._multiplier.weight.data[1] = 4e5
+    trainer.descent.multiplier_values[1] = 4e5
     assert advice(trainer).startswith(
         "The multipliers have grown to 4e+05: lower descent.dual.learning_rate or"
     )
-    trainer.descent._multiplier.weight.data[1] = 0.0
+    trainer.descent.multiplier_values[1] = 0.0
     next(trainer.model.parameters()).data[0] = math.nan
     line = f"The weights are not finite since the update before: lower training.learning_rate (now {rate:g})"
     assert advice(trainer, f=torch.tensor([math.nan, 1.0, 1.0])) == line

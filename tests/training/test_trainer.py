@@ -49,7 +49,7 @@ def step_plainly(trainer: Trainer, rate: float) -> None:
 
 def some_updates(trainer: Trainer, count: int = 4) -> dict[str, torch.Tensor]:
     """Weights, multipliers and slacks after a few updates with multipliers that are not zero."""
-    trainer.descent._multiplier.weight.data += torch.tensor([0.5, 1.0, 1.5])
+    trainer.descent.multiplier_values.add_(torch.tensor([0.5, 1.0, 1.5]))
     for micro_batches, _ in zip(trainer._remaining_updates(), range(count), strict=False):
         f, _ = trainer._update(micro_batches)
     state = {name: value.detach().clone() for name, value in trainer.layerwise.state_dict().items()}
@@ -100,7 +100,7 @@ def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
     trainer = trainer_for(
         tmp_path, "training.clip_norm=null", "noise.gamma_train=0.0", "descent.form=log"
     )
-    trainer.descent._multiplier.weight.data += torch.tensor([0.5, 1.0, 1.5])
+    trainer.descent.multiplier_values.add_(torch.tensor([0.5, 1.0, 1.5]))
     step_plainly(trainer, 1.0)
     before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
     (batch,) = next(trainer._remaining_updates())
@@ -120,7 +120,7 @@ def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
 def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_same(tmp_path):
     def step(reads: list[set[int]]) -> dict[str, torch.Tensor]:
         trainer = trainer_for(tmp_path, "training.clip_norm=null", "descent.form=linear")
-        trainer.descent._multiplier.weight.data.copy_(torch.tensor([0.0, 0.0, 1.5]))
+        trainer.descent.multiplier_values.copy_(torch.tensor([0.0, 0.0, 1.5]))
         forward = trainer.wrapped.forward
 
         def watched(batch, noise, layers, thinned, constant, announced):
@@ -273,7 +273,7 @@ def test_erm_records_the_last_layer_in_training_and_all_in_validation(tmp_path):
 def test_the_best_epoch_has_the_lowest_rank(tmp_path, monkeypatch):
     ranks = {1: [0.0, 0.0, math.nan], 2: [0.0, 0.0, 0.5], 3: [0.0, 0.0, 0.4], 4: [1.0, 0.1, 0.0]}
     trainer = trainer_for(tmp_path, "training.epochs=4", "descent.alpha=0.5")
-    monkeypatch.setattr(trainer.objective, "rank", lambda measured: ranks[trainer.state.epoch + 1])
+    monkeypatch.setattr(trainer.objective, "rank", lambda *_: ranks[trainer.state.epoch + 1])
     trainer.fit()
     assert trainer.state.best_epoch == 3
     assert trainer.state.best == [0.0, *ranks[3]]
@@ -318,7 +318,7 @@ def test_a_run_keeps_both_weights_and_both_multipliers_and_is_judged_by_the_sele
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(
-        "cudt.method.objectives.constrained.Constrained.rank", lambda self, measured: [0.0]
+        "cudt.method.objectives.Constrained.rank", lambda *_: [0.0]
     )
     settings = (
         "descent.alpha=0.5",

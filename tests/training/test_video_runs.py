@@ -19,7 +19,7 @@ from cudt.evaluation.grid import Grid
 from cudt.evaluation.intervals import bootstrap_of_clips, clips_of
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise, measure
-from cudt.noise.source import NoiseSource
+from cudt.noise import NoiseSource
 from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run

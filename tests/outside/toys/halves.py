@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from torch import Tensor
 
-from cudt.method.objectives.base import Objective
+from cudt.method.objectives import Objective
 
 
 class Halves(Objective):
     """J = (f_{L/2} + f_L) / 2."""
-
-    label = "two layers"
-    style: ClassVar[dict[str, Any]] = {"color": "#CC79A7", "linestyle": "-.", "marker": "D"}
-    card = "Trained on the losses of its middle and its last layer."
 
     @property
     def layers(self) -> list[int]:

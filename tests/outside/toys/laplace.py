@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cudt.noise.base import SignalNoise
+from cudt.noise import SignalNoise
 
 
 class Laplace(SignalNoise):
@@ -15,7 +15,7 @@ class Laplace(SignalNoise):
 
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
         """The inverse of the distribution function, of uniform numbers."""
-        uniform = torch.rand(tuple(shape), generator=generator) - 0.5
+        uniform = torch.rand(tuple(shape), generator=generator, device=generator.device) - 0.5
         return -uniform.sign() * (1 - 2 * uniform.abs()).clamp_min(1e-12).log() / math.sqrt(2)
 
 

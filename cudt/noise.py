@@ -1,0 +1,205 @@
+"""The noise of examples: σ_x·ε on embeddings or pixels, to be scaled by a level γ, or errors in
+source texts with a probability p.
+
+A draw depends only on (seed, example id): not on batch, order, number of processes, model or level.
+Levels scale the same draw, so curves are paired across models and levels. Noise of validation and
+test data is drawn on the CPU and is the same on every device; training noise is drawn by the device
+that trains, each kind of which has its own numbers.
+
+A noise of your own is a module that defines `NOISE`, a `SignalNoise` or a `TextNoise`; recipes name
+it by its import path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+import string
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cudt.config import plugins
+from cudt.config.levels import GAMMA, PROBABILITY, LevelScale
+from cudt.utils.errors import UserError
+
+CPU = torch.device("cpu")
+#: The characters that discrete noise puts in.
+ALPHABET = string.ascii_letters + string.digits + string.punctuation + " "
+
+
+class SignalNoise(ABC):
+    """Noise that is added to embeddings or pixels, at σ = γ·σ_x."""
+
+    scale = GAMMA
+    is_added = True
+
+    @abstractmethod
+    def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        """ε with mean 0 and variance 1, drawn from `generator` only, on its device."""
+
+
+class TextNoise(ABC):
+    """Noise in source texts, before tokenisation. No model is trained with it."""
+
+    scale = PROBABILITY
+    is_added = False
+
+    @abstractmethod
+    def corrupt(
+        self, texts: Sequence[str], level: float, seed: int | str, example_id: str
+    ) -> tuple[str, ...]:
+        """The texts of one example (such as premise and hypothesis) at a level; draws depend only
+        on (seed, id).
+        """
+
+
+class Gaussian(SignalNoise):
+    """ε ~ N(0, 1) for each entry of the signal."""
+
+    def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Independent standard normal numbers."""
+        return torch.randn(tuple(shape), generator=generator, device=generator.device)
+
+
+class Uniform(SignalNoise):
+    """ε ~ U(−√3, √3) for each entry of the signal, which has variance 1, too."""
+
+    def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Independent uniform numbers."""
+        drawn = torch.rand(tuple(shape), generator=generator, device=generator.device)
+        return (2 * drawn - 1) * math.sqrt(3)
+
+
+class Discrete(TextNoise):
+    """Errors as in scanned, typed or transcribed texts: every character is replaced by a random one
+    with probability p, and every word is removed with probability p.
+
+    A word includes the white space after it; white space at the start of a text is a word of its
+    own. p decides which draws take effect: a change at one level is the same at every higher one.
+    """
+
+    def corrupt(
+        self, texts: Sequence[str], level: float, seed: int | str, example_id: str
+    ) -> tuple[str, ...]:
+        """The texts of one example at level p."""
+        generator = np.random.default_rng(example_seed(seed, example_id))
+        return tuple(self._corrupted(text, level, generator) for text in texts)
+
+    def _corrupted(self, text: str, level: float, generator: np.random.Generator) -> str:
+        words = re.findall(r"\s+|\S+\s*", text)
+        kept = generator.random(len(words)) >= level
+        replaced = generator.random(len(text)) < level
+        substitutes = generator.integers(len(ALPHABET), size=len(text))
+        characters = list(text)
+        for position in np.flatnonzero(replaced):
+            characters[position] = ALPHABET[substitutes[position]]
+        ends = [0, *itertools.accumulate(map(len, words))]
+        spans = itertools.compress(itertools.pairwise(ends), kept)
+        return "".join("".join(characters[start:end]) for start, end in spans)
+
+
+GAUSSIAN, UNIFORM, DISCRETE = Gaussian(), Uniform(), Discrete()
+
+
+def noise_kind(name: str) -> SignalNoise | TextNoise:
+    """A kind of noise, by its name in a recipe."""
+    found: SignalNoise | TextNoise = plugins.implementation("noise", name)
+    return found
+
+
+def signal_noise(name: str) -> SignalNoise:
+    """The same for a noise that is added to the signal; a ValueError for others."""
+    kind = noise_kind(name)
+    if not isinstance(kind, SignalNoise):
+        raise ValueError(f"noise '{name}' changes texts; expected one that is added, like gaussian")
+    return kind
+
+
+def scale_of(name: str) -> LevelScale:
+    """The scale of a noise's levels, γ or p; γ for a plug-in that is not installed here."""
+    return GAMMA if plugins.problem("noise", name) else noise_kind(name).scale
+
+
+def training_level(name: str, gamma_train: float) -> float:
+    """The highest level that is in distribution for a model trained at γ_train; 0 for noise in
+    texts.
+    """
+    return gamma_train if scale_of(name) is GAMMA else 0.0
+
+
+def distribution(name: str, level: float, gamma_train: float) -> str:
+    """`ID` for a level up to that of training, `OOD` for a higher one."""
+    return "ID" if level <= training_level(name, gamma_train) else "OOD"
+
+
+# ---------------------------------------------------------------- draws
+
+
+@dataclass(frozen=True)
+class SignalShape:
+    """The shape of a batch's signal, (examples, positions, …), known before it is computed."""
+
+    lengths: Sequence[int]
+    """The number of positions of each example before its padding."""
+    positions: int
+    features: tuple[int, ...]
+    """The shape of the signal at one position."""
+    dtype: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True)
+class NoiseSource:
+    """The noise of one kind and seed: σ_x·ε(seed, id); γ times this is the noise at level γ."""
+
+    kind: str
+    sigma_x: float
+    seed: int | str
+
+    def draw(self, ids: Sequence[str], shape: SignalShape, device: torch.device = CPU) -> Tensor:
+        """σ_x·ε for a batch, with the shape of its signal and 0 at padded positions."""
+        return usable(self.sigma_x) * standard_noise(self.kind, self.seed, ids, shape, device)
+
+
+def usable(sigma_x: float) -> float:
+    """σ_x, if noise of σ = γ·σ_x is any noise."""
+    if math.isfinite(sigma_x) and sigma_x > 0:
+        return sigma_x
+    raise UserError(
+        f"σ_x = {sigma_x:g}: the clean signal (pixels, or embeddings of tokens) is constant or not "
+        "finite, so noise of σ = γ·σ_x has no meaning; check the data and the pretrained weights, "
+        "or use γ = 0 or discrete noise"
+    )
+
+
+def standard_noise(
+    kind: str, seed: int | str, ids: Sequence[str], shape: SignalShape, device: torch.device = CPU
+) -> Tensor:
+    """ε for a batch, drawn on a device; nothing is drawn for padding."""
+    noise = signal_noise(kind)
+    drawn = torch.zeros(
+        len(ids), shape.positions, *shape.features, dtype=shape.dtype, device=device
+    )
+    for row, example_id, length in zip(drawn, ids, shape.lengths, strict=True):
+        generator = example_generator(seed, example_id, device)
+        row[:length] = noise.standard((length, *shape.features), generator)
+    return drawn
+
+
+def example_generator(
+    seed: int | str, example_id: str, device: torch.device = CPU
+) -> torch.Generator:
+    """The generator of one example."""
+    return torch.Generator(device).manual_seed(example_seed(seed, example_id))
+
+
+def example_seed(seed: int | str, example_id: str) -> int:
+    """A 64-bit hash of the seed and the example's id, the same in every batch and order."""
+    digest = hashlib.blake2b(f"{seed}\x00{example_id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")

@@ -1,0 +1,142 @@
+"""The three kinds of noise, and their levels."""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from cudt.noise import (
+    ALPHABET,
+    DISCRETE,
+    NoiseSource,
+    SignalShape,
+    distribution,
+    example_seed,
+    scale_of,
+    signal_noise,
+    training_level,
+)
+from cudt.utils.errors import UserError
+from tests.promises.test_noise_is_paired import LONG, WORD
+
+# ---------------------------------------------------------------- noise that is added
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "uniform"])
+def test_it_has_mean_zero_and_variance_one_within_one_percent(kind):
+    noise = signal_noise(kind).standard((1000, 1000), torch.Generator().manual_seed(0))
+    assert abs(noise.mean().item()) < 0.005
+    assert noise.var().item() == pytest.approx(1, rel=0.01)
+    if kind == "uniform":
+        assert noise.abs().max().item() <= math.sqrt(3)
+
+
+def test_it_is_scaled_by_the_standard_deviation_of_the_signal():
+    shape = SignalShape([4], 4, (5,))
+    one, three = (NoiseSource("gaussian", sigma, 0).draw(["a"], shape) for sigma in (1.0, 3.0))
+    assert torch.equal(three, 3 * one)
+    for sigma in (0.0, math.nan, math.inf):
+        with pytest.raises(UserError, match=r"σ_x = .*constant or not finite"):
+            NoiseSource("gaussian", sigma, 0).draw(["a"], shape)
+
+
+def test_noise_in_texts_cannot_be_added():
+    with pytest.raises(ValueError, match="noise 'discrete' changes texts"):
+        signal_noise("discrete")
+
+
+# ---------------------------------------------------------------- noise in texts
+
+NASTY = [
+    "",
+    " ",
+    "\n\t ",
+    "word",
+    "  two words, and  gaps\n\n\tof all kinds ",
+    "naïve café — 30 €",
+    "👩‍👩‍👧 🏳️‍🌈 e\u0301",
+    "no\u00a0break\u2003wide\u200bnone",
+    "a\x00b\x00",
+    "half \ud83d",
+]
+
+
+def test_level_zero_leaves_a_text_as_it_is_and_level_one_no_word():
+    for text in NASTY:
+        assert DISCRETE.corrupt((text, text), 0.0, 0, "x") == (text, text)
+        assert DISCRETE.corrupt((text,), 1.0, 0, "x") == ("",)
+
+
+@pytest.mark.parametrize("level", [0.03, 0.1, 0.3, 0.6])
+def test_a_share_p_of_words_is_gone_and_a_share_p_of_the_other_characters_replaced(level):
+    (damaged,) = DISCRETE.corrupt((LONG,), level, 0, "x")
+    # Whole words go, with the space behind them. Four standard deviations of 3,000 words, and of
+    # their characters.
+    assert len(damaged) % WORD == 0
+    gone = 1 - len(damaged) / len(LONG)
+    assert gone == pytest.approx(level, abs=4 * (level / 3000) ** 0.5)
+    replaced = sum(character.isascii() for character in damaged) / len(damaged)
+    assert replaced == pytest.approx(level, abs=4 * (level / len(damaged)) ** 0.5)
+
+
+def test_what_comes_in_is_any_printable_character_of_ascii():
+    assert sorted(ALPHABET) == [chr(code) for code in range(32, 127)]
+    (damaged,) = DISCRETE.corrupt((LONG,), 0.3, 0, "x")
+    assert set(damaged) & set(string.printable) == set(ALPHABET)
+
+
+def test_the_texts_of_a_pair_are_damaged_each_by_itself():
+    text = "the plot was not dull but the ending was really awful"
+    premise, hypothesis = DISCRETE.corrupt((text, text), 0.3, 0, "x")
+    assert (premise,) == DISCRETE.corrupt((text,), 0.3, 0, "x")
+    assert hypothesis != premise
+
+
+def literal(texts: Sequence[str], level: float, seed: int, example: str) -> tuple[str, ...]:
+    """The noise of one example, with a loop over all characters."""
+    generator = np.random.default_rng(example_seed(seed, example))
+    damaged = []
+    for text in texts:
+        words = re.findall(r"\s+|\S+\s*", text)
+        removal, replacement = generator.random(len(words)), generator.random(len(text))
+        substitutes = [ALPHABET[index] for index in generator.integers(95, size=len(text))]
+        draws = iter(zip(replacement, substitutes, strict=True))
+        made = [
+            [new if u < level else old for old, (u, new) in zip(word, draws, strict=False)]
+            for word in words
+        ]
+        kept = ["".join(word) for word, u in zip(made, removal, strict=True) if u >= level]
+        damaged.append("".join(kept))
+    return tuple(damaged)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.1, 0.5, 1.0])
+def test_every_text_is_damaged_as_by_a_loop_over_its_characters(level):
+    generator = np.random.default_rng(0)
+    kinds = [range(32, 127), range(0x2000, 0x2070), range(0xD7F0, 0xE010), [0, 10, 32, 0x1F469]]
+    for number in range(40):
+        codes = [generator.choice(kinds[generator.integers(4)]) for _ in range(5 * number)]
+        texts = ("".join(map(chr, codes)), *generator.choice(NASTY, 2))
+        expected = literal(texts, level, 3, f"id{number}")
+        assert DISCRETE.corrupt(texts, level, 3, f"id{number}") == expected
+
+
+# ---------------------------------------------------------------- levels
+
+
+def test_no_training_has_seen_damaged_texts():
+    assert [scale_of(kind).symbol for kind in ("gaussian", "uniform", "discrete")] == list("γγp")
+    assert [training_level(kind, 0.4) for kind in ("uniform", "discrete")] == [0.4, 0.0]
+    uniform = [distribution("uniform", level, 0.4) for level in (0.0, 0.4, 0.41)]
+    assert uniform == ["ID", "ID", "OOD"]
+    assert [distribution("discrete", level, 0.4) for level in (0.0, 0.1)] == ["ID", "OOD"]
+
+
+def test_levels_of_a_noise_that_is_not_installed_are_gammas():
+    assert scale_of("nobody.has_this").symbol == "γ"

@@ -162,7 +162,7 @@ def _print_curves(console: Console, both: Frames) -> None:
 
 def _print_curve(console: Console, both: Frames, kind: str) -> None:
     """Both curves under one kind of noise, and why there is no interval if there is none."""
-    from cudt.noise import scale_of
+    from cudt.config.levels import scale_of
     from cudt.report.paired import Differences, Quantities
 
     (first, other), curves = (

@@ -10,8 +10,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from cudt.config.levels import GAMMA
-from cudt.noise import scale_of, training_level
+from cudt.config.levels import GAMMA, scale_of, training_level
 from cudt.report.compare import (
     BASELINE,
     CONSTRAINED,

@@ -13,8 +13,8 @@ import pandas as pd
 import torch
 
 from cudt.config.differences import symbol, value_text
+from cudt.config.levels import training_level
 from cudt.method.constraints import TOLERANCE, allowed_losses
-from cudt.noise import training_level
 from cudt.report.charts import (
     GREY,
     PAPER_LEVELS,
@@ -158,7 +158,7 @@ def errors_over_layers(view: View) -> Iterator[Drawing]:
     yield Drawing(side_by_side(panels), caption + trained_at(view, sides))
 
 
-def noise_levels_kept(view: View) -> Iterator[Drawing]:
+def constraints_kept(view: View) -> Iterator[Drawing]:
     """Constraints kept at each noise level; every objective is judged by the constrained run's."""
     sides = pair(view)
     judges = [run for name, side in sides.items() if is_constrained(name) for run in side.runs]
@@ -172,7 +172,7 @@ def noise_levels_kept(view: View) -> Iterator[Drawing]:
         for gamma, rows in table[table["run"] == run].sort_values("layer").groupby("gamma"):
             losses = rows["loss"].to_numpy()
             form = judge["descent"]["form"]
-            bounds = torch.from_numpy(losses), judge["reference"], judge["rates"], form
+            bounds = torch.tensor(losses), judge["reference"], judge["rates"], form
             allowed = allowed_losses(*bounds).numpy()
             # A violation within two standard errors counts as kept, as in the verdicts.
             kept = losses - allowed <= TOLERANCE * rows["standard_error"].to_numpy()
@@ -631,7 +631,7 @@ FIGURES = (
     Figure("descent-and-robustness", descent_and_robustness, "noise"),
     Figure("errors-over-layers", errors_over_layers),
     Figure("layer-ratios", layer_ratios, "noise"),
-    Figure("constraints-kept", noise_levels_kept),
+    Figure("constraints-kept", constraints_kept),
     Figure("multipliers-and-weights", multipliers_and_weights),
     Figure("noise-kinds", noise_kinds_compared),
     Figure("training-levels", training_levels),

@@ -23,9 +23,8 @@ import pandas as pd
 
 from cudt.config import yaml
 from cudt.config.differences import flat_values
+from cudt.config.levels import distribution
 from cudt.evaluation.curves import input_metric, metric_and_ends
-from cudt.method.constraints import FAILING
-from cudt.noise import distribution
 from cudt.runs import checksums, completions, examples, info, tables
 from cudt.runs.find import find_runs, run_folder, subfolder
 from cudt.utils.errors import UserError
@@ -33,6 +32,8 @@ from cudt.utils.shown import as_command
 
 #: Runs that differ in nothing but their seed have these in common.
 GROUP = ["recipe", "objective", "variant"]
+#: The verdicts in run.json of constraints that are not kept.
+_FAILING = ("violated", "relaxed")
 #: A metric that video tasks measure besides their own.
 PSNR = "PSNR"
 #: More runs without an evaluation than these share one warning.
@@ -236,7 +237,7 @@ def _of_info(known: info.FinishedInfo) -> dict[str, Any]:
 
 def _failing(known: info.FinishedInfo) -> dict[str, list[int]]:
     """The layers that are violated, or only kept as relaxed by resilience, by this word."""
-    found = {word: [v.layer for v in known.verdicts if v.verdict == word] for word in FAILING}
+    found = {word: [v.layer for v in known.verdicts if v.verdict == word] for word in _FAILING}
     return {word: layers for word, layers in found.items() if layers}
 
 

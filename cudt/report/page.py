@@ -19,9 +19,9 @@ from markupsafe import Markup
 
 from cudt import __version__
 from cudt.config import plugins
-from cudt.noise import scale_of
-from cudt.report.frames import each
+from cudt.config.levels import scale_of
 from cudt.report.compare import SIDES, failing_layers, labels
+from cudt.report.frames import each
 from cudt.utils.errors import UserError
 from cudt.utils.files import cache_folder, file_name, write_text
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cudt.config.levels import distribution, scale_of
 from cudt.evaluation import intervals
 from cudt.evaluation.curves import area_under_curve
 from cudt.evaluation.intervals import Array
-from cudt.noise import distribution, scale_of
 from cudt.report.compare import SIDES, Side, choose, pairs
-from cudt.report.frames import Frames, each
+from cudt.report.frames import Frames
 from cudt.utils.errors import UserError
 from cudt.utils.shown import as_command
 
@@ -300,7 +300,6 @@ class Differences:
         """What the interval is over: training seeds where both sides have several, paired where
         they share some; otherwise test examples, or the clips that they are windows of.
         """
-        runs = self.frames.runs
         if min(len(ours), len(baseline)) == 1:
             return ("clips" if self.frames.row(ours[0]).of_clips else "examples"), ours, baseline
         left, right = (

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from cudt.config.differences import names_apart
-from cudt.report.frames import each
 from cudt.report.compare import (
     BASELINE,
     CONSTRAINED,
@@ -22,6 +21,7 @@ from cudt.report.compare import (
     by_cell,
     criterion,
 )
+from cudt.report.frames import each
 from cudt.report.paired import Comparison, Difference, Differences
 from cudt.report.text_table import Entry, TextTable
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
-from cudt.noise import scale_of
+from cudt.config.levels import scale_of
 from cudt.report.compare import labels
 from cudt.report.frames import GROUP, Frames
 from cudt.report.paired import Quantities

@@ -26,7 +26,10 @@ import torch
 from torch import Tensor
 
 from cudt.config import plugins
-from cudt.config.levels import GAMMA, PROBABILITY, LevelScale
+from cudt.config.levels import (
+    GAMMA,
+    PROBABILITY,
+)
 from cudt.utils.errors import UserError
 
 CPU = torch.device("cpu")
@@ -120,23 +123,6 @@ def signal_noise(name: str) -> SignalNoise:
     if not isinstance(kind, SignalNoise):
         raise ValueError(f"noise '{name}' changes texts; expected one that is added, like gaussian")
     return kind
-
-
-def scale_of(name: str) -> LevelScale:
-    """The scale of a noise's levels, γ or p; γ for a plug-in that is not installed here."""
-    return GAMMA if plugins.problem("noise", name) else noise_kind(name).scale
-
-
-def training_level(name: str, gamma_train: float) -> float:
-    """The highest level that is in distribution for a model trained at γ_train; 0 for noise in
-    texts.
-    """
-    return gamma_train if scale_of(name) is GAMMA else 0.0
-
-
-def distribution(name: str, level: float, gamma_train: float) -> str:
-    """`ID` for a level up to that of training, `OOD` for a higher one."""
-    return "ID" if level <= training_level(name, gamma_train) else "OOD"
 
 
 # ---------------------------------------------------------------- draws

@@ -33,7 +33,7 @@ CONTRACTS = (
     ("Task", "cudt.tasks.base", ("Task",)),
     ("Noise", "cudt.noise", ("SignalNoise", "TextNoise")),
     ("Objective", "cudt.method.objectives", ("Objective",)),
-    ("Figure", "cudt.report.figures.base", ("FigureType", "FigurePlan", "Drawing")),
+    ("Figure", "cudt.report.charts", ("Figure", "View", "Drawing")),
 )
 #: The parts of run.json by the class that describes them.
 RUN_INFO = {

@@ -67,8 +67,7 @@ def pytest_collection_finish() -> None:
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports without figures, whose drawing takes most of the time: for tests that look at
     something else."""
-    monkeypatch.setattr("cudt.report.plan", lambda *_: [])
-    monkeypatch.setattr("cudt.report.sweeps.plan", lambda *_: [])
+    monkeypatch.setattr("cudt.report.page._figures", lambda *_: [])
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[1]
 LISTED = """
 import json
 from cudt.config import plugins, recipe
-from cudt.report import published
+from cudt.report import paper
 from cudt.sweep import definition
 kinds = {kind: plugins.names(kind) for kind in plugins.BUILT_IN}
-print(json.dumps([recipe.names(), definition.names(), str(recipe.folder()), str(published.folder()), kinds]))
+print(json.dumps([recipe.names(), definition.names(), str(recipe.folder()), str(paper.folder()), kinds]))
 """
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, DecimalException
 
+from cudt.config import plugins
 from cudt.utils.errors import UserError
 from cudt.utils.shown import shown
 
@@ -22,15 +23,31 @@ class LevelScale:
 
     symbol: str
     highest: float
-    axis: str
-    """The label of a figure's axis."""
     default: str
     setting: str = ""
     """The key of a recipe's `evaluation` section that lists levels of this scale, if it has one."""
 
 
-GAMMA = LevelScale("γ", math.inf, r"perturbation level $\gamma$", "0:2.1:0.15", "gammas")
-PROBABILITY = LevelScale("p", 1.0, "probability $p$", "0:0.3:0.03", "probabilities")
+GAMMA = LevelScale("γ", math.inf, "0:2.1:0.15", "gammas")
+PROBABILITY = LevelScale("p", 1.0, "0:0.3:0.03", "probabilities")
+
+
+def scale_of(noise: str) -> LevelScale:
+    """The scale of a noise's levels, γ or p; γ for a plug-in that is not installed here."""
+    is_text = not plugins.problem("noise", noise) and not plugins.has("noise", noise, "is_added")
+    return PROBABILITY if is_text else GAMMA
+
+
+def training_level(noise: str, gamma_train: float) -> float:
+    """The highest level that is in distribution for a model trained at γ_train; 0 for noise in
+    texts.
+    """
+    return gamma_train if scale_of(noise) is GAMMA else 0.0
+
+
+def distribution(noise: str, level: float, gamma_train: float) -> str:
+    """`ID` for a level up to that of training, `OOD` for a higher one."""
+    return "ID" if level <= training_level(noise, gamma_train) else "OOD"
 
 
 def parse_levels(levels: str | Sequence[float], scale: LevelScale = GAMMA) -> list[float]:

@@ -65,27 +65,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "nupi": "cudt.method.descent:nupi",
         "sgd": "cudt.method.descent:sgd",
     },
-    "figure": {
-        name: f"cudt.report.figures.{name}"
-        for name in (
-            "ablation",
-            "ablation_curves",
-            "average_descent",
-            "by_depth",
-            "depth_effect",
-            "descent_and_robustness",
-            "descent_under_noise",
-            "early_exit",
-            "effective_weights",
-            "errors_over_layers",
-            "grid",
-            "infeasible_runs",
-            "layer_ratios",
-            "noise_kinds",
-            "tradeoffs",
-            "training_levels",
-        )
-    },
+    # A report's own are in cudt/report/figures.py.
+    "figure": {},
 }
 #: The built-ins with a property by which recipes are checked, so that this imports no torch.
 _WITH = {

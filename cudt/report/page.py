@@ -1,258 +1,283 @@
-"""The report as one self-contained HTML page; the template escapes every text."""
+"""The page: the answer, Figure 1 and one table on the first screen, everything else folded."""
 
 from __future__ import annotations
 
+import base64
+import json
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from cudt import __version__
-from cudt.noise import scale_of
-from cudt.report import exhibits, headline, interactive
-from cudt.report.collect import GroupKey, ReadRun
-from cudt.report.comparable import families
-from cudt.report.compare import failing_layers
-from cudt.report.exhibits import Pictures
-from cudt.report.figures import Figure
-from cudt.report.groups import by_recipe
-from cudt.report.material import Material
-from cudt.report.sections import PageSection
-from cudt.report.sweeps import PRUNED, SPENT, ReadSweep
-from cudt.report.text_table import TextTable
-from cudt.runs import checksums
+from cudt.config import plugins
+from cudt.config.levels import scale_of
+from cudt.report.compare import SIDES, failing_layers, labels
+from cudt.report.frames import each
+from cudt.utils.errors import UserError
+from cudt.utils.files import cache_folder, file_name, write_text
 
-_HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from cudt.report import Report
+    from cudt.report.charts import Drawing, Figure, View
 
 #: Column of table.csv, heading on the page.
 _COLUMNS = {
-    "label": "objective",
-    "gamma_train": "γ_train",
-    "seeds": "seeds",
-    "noise_seeds": "noise seeds",
-    "feasible": "feasible",
-    "monotone": "monotone",
-    "perturbation": "noise",
-    "id_mean": "ID",
-    "ood_mean": "OOD",
-    "grid_mean": "mean",
-    "input_mean": "mean of the noisy input",
-    "auc": "AUC",
-    "range": "over",
-    "validation_loss": "validation f_L",
+    **{"label": "objective", "gamma_train": "γ_train", "seeds": "seeds", "feasible": "feasible"},
+    **{"monotone": "monotone", "perturbation": "noise", "id_mean": "ID", "ood_mean": "OOD"},
+    **{"grid_mean": "mean", "input_mean": "noisy input", "auc": "AUC", "range": "over"},
 }
-#: Figures that only a printed page shows: on screen, the interactive charts have the same content.
-_PRINTED = ("descent-and-robustness", "layer-ratios")
+#: Test examples and completions shown of all that were saved, and the bytes of all pictures.
+_MOST_SAMPLES, _MOST_ANSWERS, _MOST_BYTES = 2, 3, 4_000_000
 
 
-def render(
-    made: Material, figures: Sequence[Figure] = (), parts: Sequence[PageSection] = ()
-) -> str:
-    """The page: comparisons first, then a section for each recipe, tables, figures over all runs,
-    sweeps.
-    """
+@dataclass(frozen=True)
+class _Shown:
+    """A figure that was saved."""
+
+    family: str
+    name: str
+    caption: str
+    spec: dict[str, Any]
+
+
+def write(made: Report, out: Path, extra: Sequence[str], formats: Sequence[str]) -> None:
+    """Draw the figures into `out`/figures and write `out`/index.html."""
+    shown = [*_figures(made, out / "figures", extra, formats)] if formats else []
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cudt.report", "."),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=_number, signed=_signed, setting=_setting)
-    pictures = Pictures()
-    recipes = by_recipe(made.groups)
-    runs = families(made.collected.runs)
-    compared = {run.group for run in made.compared}
-    data = [interactive.section(groups, compared) for groups in recipes.values()]
-    sections = [
-        _section(recipe, runs[recipe], made, parts, figures, pictures) for recipe in recipes
-    ]
-    shown = {
-        "figures": _figures([figure for figure in figures if not figure.recipe], pictures),
-        "sweeps": [_sweep(sweep, figures, pictures) for sweep in made.sweeps],
-    }
-    # The command prints them, too.
-    made.collected.warnings.extend(
-        [*(line for one in sections for line in one["damaged"]), *pictures.note()]
-    )
-    return environment.get_template("page.html").render(
+    environment.filters.update(number=_number, signed=_signed)
+    first = [n for n, one in enumerate(shown) if one.name == "descent-and-robustness"]
+    text = environment.get_template("page.html").render(
         version=__version__,
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
-        script=Markup((_HERE / "page.js").read_text(encoding="utf-8")),
-        plotly=Markup(get_plotlyjs()),
-        data=data,
-        columns=_columns(made.summary),
-        compared=made.comparisons,
-        verdict=headline.verdict(made.comparisons),
-        reasons=Counter(row["reason"] for row in made.comparisons if not row["unit"]).most_common(),
-        sections=sections,
-        tables=[_table(*one) for one in made.tables],
-        warnings=made.collected.warnings,
-        n_runs=len(made.collected.runs),
-        n_recipes=len(made.collected.recipes),
-        **shown,
+        verdict=made.verdict,
+        rows=[_row(one) for one in made.comparisons],
+        figures=shown,
+        first=first,
+        sections=[*_sections(made, [n for n in range(len(shown)) if n not in first], shown)],
+        over_all=[n for n, one in enumerate(shown) if not one.family],
+        sweeps=made.sweeps,
+        swept={
+            s.name: [n for n, one in enumerate(shown) if one.family == s.name] for s in made.sweeps
+        },
+        tables=made.tables,
+        warnings=made.warnings,
+        runs=made.frames.runs,
+        # "<" would end the script.
+        specs=Markup(json.dumps([one.spec for one in shown]).replace("<", "\\u003c")),
+        vega=Markup(_vega() if shown else ""),
     )
+    write_text(out / "index.html", text)
 
 
-def _columns(summary: pd.DataFrame) -> dict[str, str]:
-    """The columns of the page's tables; that of the noisy input only if a task has one."""
-    has_input = not summary.empty and summary["input_mean"].notna().any()
+# ---------------------------------------------------------------- figures
+
+
+def _figures(
+    made: Report, out: Path, extra: Sequence[str], formats: Sequence[str]
+) -> Iterator[_Shown]:
+    """Draw and save every figure that the runs have data for."""
+    import vl_convert
+
+    convert: dict[str, Any] = {
+        "png": lambda spec: vl_convert.vegalite_to_png(spec, scale=2),
+        "svg": lambda spec: vl_convert.vegalite_to_svg(spec).encode(),
+        "pdf": vl_convert.vegalite_to_pdf,
+    }
+    out.mkdir(parents=True)
+    for family, stem, drawing, name in _drawings(made, extra):
+        spec = drawing.chart.to_dict(validate=False)
+        for one in formats:
+            (out / f"{stem}.{one}").write_bytes(convert[one](spec))
+        yield _Shown(family, name, drawing.caption, spec)
+
+
+def _drawings(made: Report, extra: Sequence[str]) -> Iterator[tuple[str, str, Drawing, str]]:
+    """Family, file name without its suffix, drawing and figure."""
+    from cudt.report.charts import View
+    from cudt.report.sweeps import slices
+
+    frames = made.frames
+    every, compared = View(frames), View(frames.of(made.compared.index))
+    views = {is_ablation: _Views(view) for is_ablation, view in ((True, every), (False, compared))}
+    for figure in _all_figures(extra):
+        for view in views[figure.of_ablations].of(figure):
+            parts = [file_name(view.name)] if view.name else []
+            parts += [view.kind] if figure.of == "noise" else []
+            for drawing in figure.draw(view):
+                stem = "-".join([*parts, figure.name, *([drawing.name] if drawing.name else [])])
+                yield view.name, stem, drawing, figure.name
+    for sweep in made.sweeps:
+        for drawing in slices(sweep):
+            yield sweep.name, f"sweep-{file_name(sweep.name)}", drawing, "slices"
+
+
+class _Views:
+    """What figures are drawn from; families are split once, since choosing their runs takes time."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    @cached_property
+    def families(self) -> list[View]:
+        return self.view.families()
+
+    def of(self, figure: Figure) -> list[View]:
+        from cudt.report.charts import View, noise_kinds
+
+        if figure.of == "all":
+            return [self.view]
+        if figure.of == "recipe":
+            return self.families
+        return [View(v.frames, v.name, kind) for v in self.families for kind in noise_kinds(v.runs)]
+
+
+def _all_figures(extra: Sequence[str]) -> list[Figure]:
+    from cudt.report.charts import Figure
+    from cudt.report.figures import FIGURES
+
+    found = [*FIGURES]
+    for path in dict.fromkeys(extra):
+        figure = plugins.implementation("figure", path)
+        if not isinstance(figure, Figure):
+            raise UserError(f"figure '{path}': FIGURE must be a cudt.report.charts.Figure")
+        if figure.name in {one.name for one in found}:
+            raise UserError(f"figure '{path}': another figure is named '{figure.name}'; rename it")
+        found.append(figure)
+    return found
+
+
+def _vega() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one script; made once, which takes seconds."""
+    import vl_convert
+
+    path = cache_folder() / f"vega-{metadata.version('vl-convert-python')}.js"
+    if not path.is_file():
+        write_text(path, vl_convert.javascript_bundle())  # type: ignore[call-arg]
+    # In a page, "</script" would end the script.
+    return path.read_text(encoding="utf-8").replace("</script", "<\\/script")
+
+
+# ---------------------------------------------------------------- what the template shows
+
+
+def _row(one: Any) -> dict[str, Any]:
+    """A row of the first table."""
+    first = (
+        one.frames.runs.loc[next(run for side in one.sides.values() for run in side.runs)]
+        if len(one.runs)
+        else None
+    )
+    hows = [*dict.fromkeys(one.sides[side].how for side in SIDES if one.sides[side].runs)]
+    means = {f"{q}_{side}": one.mean(side, f"{q}_mean") for q in ("id", "ood") for side in SIDES}
+    kind = first["constraints"] if first is not None else ""
     return {
-        column: heading
-        for column, heading in _COLUMNS.items()
-        if has_input or column != "input_mean"
+        **vars(one.difference("ood_mean")),
+        **means,
+        "family": first["family"] if first is not None else "not evaluated",
+        "setting": f"L = {first['n_layers']}, γ_train = {first['gamma_train']:g}, {one.noise}"
+        + (f", {kind}" if kind else "")
+        if first is not None
+        else "",
+        "metric": one.metric.replace("_", " "),
+        "arrow": "" if first is None else "↑" if first["higher_is_better"] else "↓",
+        "infeasible": one.sides[SIDES[0]].infeasible_text,
+        "how": " against ".join(hows),
     }
 
 
-# ---------------------------------------------------------------- sections
-
-
-def _section(
-    recipe: str,
-    runs: Sequence[ReadRun],
-    made: Material,
-    parts: Sequence[PageSection],
-    figures: Sequence[Figure],
-    pictures: Pictures,
-) -> dict[str, Any]:
-    keys = {run.group for run in runs}
-    every = made.summary.to_dict("records")
-    keyed = [(row, (row["recipe"], row["objective"], row["variant"])) for row in every]
-    rows = [{**row, "label": made.labels[key]} for row, key in keyed if key in keys]
-    completed, damaged = exhibits.completions(runs)
-    return {
-        "recipe": recipe,
-        "reproduces": runs[0].run.recipe.settings.reproduces,
-        "metric": runs[0].metric,
-        "rows": rows,
-        "figures": _figures([figure for figure in figures if figure.recipe == recipe], pictures),
-        "parts": _parts(parts, recipe),
-        "samples": exhibits.samples(runs, pictures),
-        "completions": completed,
-        "damaged": damaged,
-        "runs": [_run(run, made.labels) for run in runs],
-    }
-
-
-def _figures(figures: Sequence[Figure], pictures: Pictures) -> list[dict[str, Any]]:
-    shown = [
-        {
-            "title": figure.title,
-            "png": pictures.inline(figure.png),
-            "is_printed_only": figure.png.stem.endswith(_PRINTED),
+def _sections(made: Report, numbers: list[int], shown: list[_Shown]) -> Iterator[dict[str, Any]]:
+    """Figures, numbers, exhibits and runs of each family."""
+    runs, named, room = made.frames.runs, labels(made.frames.runs), [_MOST_BYTES]
+    rows = made.table.to_dict("records")
+    for family, mine in runs.groupby("family", sort=False):
+        groups = {*mine["group"]}
+        own = [r for r in rows if (r["recipe"], r["objective"], r["variant"]) in groups]
+        yield {
+            "family": family,
+            "reproduces": mine["reproduces"].iloc[0],
+            "figures": [n for n in numbers if shown[n].family == family],
+            "columns": {k: v for k, v in _COLUMNS.items() if any(_number(r[k]) for r in own)},
+            "rows": own,
+            "samples": _samples(made, mine, room),
+            "answers": _answers(made, mine),
+            "runs": [
+                {
+                    "row": row,
+                    "label": named[row.group],
+                    "failing": failing_layers(row.failing),
+                    "recipe": made.frames.recipe_text(row.Index),
+                    "commands": [row.command, *_evaluations(made, row)],
+                }
+                for row in each(mine)
+            ],
         }
-        for figure in figures
-    ]
-    return [figure for figure in shown if figure["png"]]
 
 
-def _parts(parts: Sequence[PageSection], recipe: str) -> list[dict[str, Any]]:
-    mine = [part for part in parts if part.recipe == recipe]
-    return [
-        {
-            "title": part.title,
-            "text": part.text,
-            "tables": [_table(one, True) for one in part.tables],
-        }
-        for part in mine
-    ]
+def _exhibited(runs: pd.DataFrame) -> pd.DataFrame:
+    """The best run of each objective on validation data."""
+    return runs.sort_values("validation_loss", kind="stable").drop_duplicates("objective")
 
 
-def _table(table: TextTable, is_filled: bool) -> dict[str, Any]:
-    return {
-        **vars(table),
-        "has_groups": any(name for name, _ in table.groups),
-        "is_open": is_filled,
-    }
+def _samples(made: Report, runs: pd.DataFrame, room: list[int]) -> list[dict[str, str]]:
+    """Pictures of the same test examples by one run of each objective, as far as there is room."""
+    shown = []
+    for row in each(_exhibited(runs)):
+        for name, content in [*made.frames.samples(row.Index).items()][:_MOST_SAMPLES]:
+            room[0] -= len(content)
+            if room[0] >= 0:
+                data = base64.b64encode(content).decode()
+                shown.append({"name": name, "objective": row.objective, "data": data})
+    return sorted(shown, key=lambda one: one["name"])
 
 
-def _sweep(sweep: ReadSweep, figures: Sequence[Figure], pictures: Pictures) -> dict[str, Any]:
-    """A sweep's section: the best trial of each arm, what each arm spent, and what failed."""
-    info = sweep.info
-    named = {"setting": "setting", "arm": "arm", "score": "score", "feasible": "feasible", **SPENT}
-    if "pruned" in sweep.best:
-        named |= PRUNED
-    # The name of a setting includes its values.
-    searched = {key: key for key in sweep.keys if key not in info.settings}
-    columns = {**named, **searched, "run": "run"}
-    if not info.settings:
-        del columns["setting"]
-    return {
-        "title": sweep.title,
-        "info": info,
-        "score_name": sweep.score_name,
-        "columns": columns,
-        "rows": sweep.best.astype(object).where(sweep.best.notna(), "").to_dict("records"),
-        "failed": sweep.trials[sweep.trials["state"] == "failed"].to_dict("records"),
-        "figures": _figures(
-            [figure for figure in figures if figure.recipe == sweep.section], pictures
-        ),
-        "command": info.command,
-    }
+def _answers(made: Report, runs: pd.DataFrame) -> list[dict[str, str]]:
+    """Completions of the same instructions by one run of each objective."""
+    shown = []
+    for row in each(_exhibited(runs)):
+        for name, answers in made.frames.completions(row.Index).items():
+            shown += [
+                {
+                    "name": name,
+                    "objective": row.objective,
+                    "asked": one["instruction"],
+                    "text": one["output"],
+                }
+                for one in answers[:_MOST_ANSWERS]
+            ]
+    return sorted(shown, key=lambda one: (one["name"], one["asked"]))
 
 
-def _run(run: ReadRun, named: Mapping[GroupKey, str]) -> dict[str, Any]:
-    return {
-        "path": str(run.run.path),
-        "label": named[run.group],
-        "info": run.info,
-        "failing": failing_layers(run),
-        "verdicts": run.info.verdicts,
-        "weights": run.run.weights,
-        "epochs": run.settings.get("training.epochs"),
-        # The run's own file: rendering the recipe again takes long.
-        "recipe": checksums.read_checked(run.run.path, "recipe.yaml").decode(),
-        "commands": [run.info.command, *evaluation_commands(run)],
-    }
-
-
-def evaluation_commands(run: ReadRun) -> list[str]:
+def _evaluations(made: Report, row: Any) -> Iterator[str]:
     """The commands that repeat a run's evaluation, with its levels and noise seeds."""
-    commands = []
-    for kind, rows in run.ood.groupby("perturbation"):
+    points = made.frames.points[made.frames.points["run"] == row.Index]
+    for kind, rows in points.groupby("perturbation"):
+        levels = ",".join(f"{level:g}" for level in rows["gamma"])
+        seeds = [word for seed in rows["drawn"].iloc[0] for word in ("--noise-seed", str(seed))]
         option = f"--{scale_of(str(kind)).setting}"
-        levels = ",".join(f"{level:g}" for level in sorted(rows["gamma"].unique()))
-        seeds = [
-            word for seed in sorted(rows["seed"].unique()) for word in ("--noise-seed", str(seed))
-        ]
-        words = [
-            "cudt",
-            "eval-ood",
-            str(run.run.path),
-            "--perturbation",
-            str(kind),
-            option,
-            levels,
-            *seeds,
-        ]
-        if pictures := sum(strip.name.startswith(f"{kind}-") for strip in run.samples):
-            words += ["--save-samples", str(pictures)]
-        commands.append(shlex.join(words))
-    return commands
-
-
-# ---------------------------------------------------------------- numbers
+        words = ["eval-ood", str(row.path), "--perturbation", str(kind), option, levels, *seeds]
+        yield shlex.join(["cudt", *words])
 
 
 def _number(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    """A number of a table in a few digits; a text as it is."""
     if isinstance(value, float):
-        return "" if pd.isna(value) else f"{value:.4f}" if abs(value) < 1000 else f"{value:.4g}"
+        return "" if pd.isna(value) else f"{value:.4g}"
     return str(value)
 
 
-def _signed(value: Any) -> str:
-    return "" if value is None or pd.isna(value) else f"{value:+.4g}"
-
-
-def _setting(value: Any) -> str:
-    """A searched value, a score or a count, with at most five digits."""
-    return f"{value:.5g}" if isinstance(value, float) and not pd.isna(value) else _number(value)
+def _signed(value: float) -> str:
+    return "" if pd.isna(value) else f"{value:+.3g}"

@@ -1,350 +1,180 @@
-"""Read the folders of sweeps for a report, and draw the searched settings against the scores."""
+"""Sweeps below the folders of a report: what they say about their runs, and what they searched."""
 
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-import numpy as np
+import altair as alt
 import pandas as pd
-from matplotlib import ticker
 
-from cudt.report import objectives
-from cudt.report.collect import ReadRun
-from cudt.report.comparable import cell_of
-from cudt.report.figures import Drawing, Figure, Job, save
+from cudt.report.charts import Drawing, side_by_side, style
+from cudt.report.frames import Frames
 from cudt.runs import checksums
-from cudt.sweep.info import SweepInfo, read_info
 from cudt.utils.errors import UserError
-from cudt.utils.files import file_name, files_below
+from cudt.utils.files import files_below
 
-#: The columns of best.csv on what an arm spent, with their headings; PRUNED only of sweeps that end
-#: runs early.
-SPENT = {"runs": "runs", "failed": "failed", "spent_updates": "updates", "spent_seconds": "seconds"}
-PRUNED = {"pruned": "pruned"}
-
-#: Values that differ by more than this factor are drawn on a logarithmic axis.
-_MANY_TIMES = 20
+#: Columns of best.csv on the page.
+_SHOWN = [
+    "setting",
+    "arm",
+    "score",
+    "feasible",
+    "runs",
+    "failed",
+    "pruned",
+    "spent_updates",
+    "spent_seconds",
+]
 
 
 @dataclass(frozen=True)
-class ReadSweep:
+class Sweep:
     """A sweep with its tables in memory."""
 
     path: Path
-    info: SweepInfo
+    info: dict[str, Any]
     trials: pd.DataFrame
     best: pd.DataFrame
 
     @property
-    def title(self) -> str:
-        return f"{self.info.recipe}, {self.info.name}"
-
-    @property
-    def section(self) -> str:
-        """The key of its figures; two sweeps may share a title."""
-        return f"sweep {self.path.resolve()}"
+    def name(self) -> str:
+        """Recipe and sweep."""
+        return f"{self.info['recipe']}, {self.info['name']}"
 
     @property
     def finished(self) -> pd.DataFrame:
+        """The trials with a score."""
         return self.trials[self.trials["state"] == "finished"]
+
+    @property
+    def runs(self) -> set[str]:
+        """Its finished runs, as `recipe/folder`."""
+        return {*self.finished["run"].dropna()}
 
     @property
     def keys(self) -> list[str]:
         """The settings that differ between finished trials."""
-        return [key for key in self.info.keys if self.finished[key].nunique() > 1]
+        return [key for key in self.info["keys"] if self.finished[key].nunique() > 1]
 
     @property
     def is_search(self) -> bool:
-        """Whether settings were chosen among; else its runs differ in their seed and in what is
-        compared.
-        """
-        return bool(set(self.keys) - {"seed", *self.info.settings})
+        """Whether settings were chosen among; a sampler of seeds repeats what is compared."""
+        return any(arm["sampler"] != "seeds" for arm in self.info["arms"].values())
 
-    @property
-    def score_name(self) -> str:
-        what = {"grid": "mean metric over γ", "metric": "metric", "loss": "loss"}[self.info.measure]
-        return f"validation {what}"
+    def best_rows(self) -> list[dict[str, Any]]:
+        """The best trial of each arm, as the page shows it."""
+        columns = [name for name in (*_SHOWN, *self.keys, "run") if name in self.best]
+        table = self.best[[*dict.fromkeys(columns)]]
+        return table.astype(object).where(table.notna(), "").to_dict("records")
 
 
-def collect(folders: Sequence[Path]) -> tuple[list[ReadSweep], list[str]]:
-    """Read every sweep with a finished trial below some folders; and a warning for each without one
-    or damaged.
-    """
-    found: dict[Path, ReadSweep] = {}
+def read(folders: Sequence[Path]) -> tuple[list[Sweep], list[str]]:
+    """Every sweep with a finished trial; and a warning for each without one or damaged."""
+    found: dict[Path, Sweep] = {}
     warnings = []
-    for path in sorted(file for folder in folders for file in files_below(folder, ["sweep.json"])):
+    for path in sorted(
+        file.parent for folder in folders for file in files_below(folder, ["sweep.json"])
+    ):
         try:
-            sweep = _read(path.parent)
-        except UserError as error:
-            warnings.append(str(error))
-            continue
-        except (OSError, ValueError, KeyError, TypeError, pd.errors.ParserError) as error:
-            warnings.append(f"{path.parent}: damaged ({type(error).__name__}: {error})")
+            sweep = _read(path)
+        except (UserError, OSError, ValueError, KeyError) as error:
+            warnings.append(f"{path}: damaged ({error})")
             continue
         if sweep.finished.empty:
-            warnings.append(f"{path.parent}: skipped: the sweep has no finished run yet")
+            warnings.append(f"{path}: skipped: the sweep has no finished run yet")
         else:
-            found.setdefault(path.parent.resolve(), sweep)
-    return list(found.values()), warnings
+            found.setdefault(path.resolve(), sweep)
+    return [*found.values()], warnings
 
 
-def _read(folder: Path) -> ReadSweep:
-    info = read_info(folder)
-    words = dict.fromkeys(["setting", "arm", "run", "reason", *info.keys], str)
+def _read(folder: Path) -> Sweep:
+    info = json.loads(checksums.read_checked(folder, "sweep.json"))
+    words = dict.fromkeys(["setting", "arm", "run", "reason", *info["keys"]], str)
+    # A setting may be the word `null`.
     trials, best = (
-        checksums.read_as(folder, name, partial(_table, words))
+        pd.read_csv(
+            io.BytesIO(checksums.read_checked(folder, name)),
+            dtype=words,
+            keep_default_na=False,
+            na_values=[""],
+        )
         for name in ("trials_wide.csv", "best.csv")
     )
-    for key in info.keys:
-        if pd.to_numeric(trials[key], errors="coerce").notna().equals(trials[key].notna()):
-            trials[key], best[key] = pd.to_numeric(trials[key]), pd.to_numeric(best[key])
-    sweep = ReadSweep(folder, info, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
-    # Access the columns that the report needs now, so that a missing one is reported with the
-    # folder.
-    _ = sweep.keys, sweep.finished["score"]
-    _ = sweep.trials[["reason", "trial"]], sweep.best[["score", "feasible", "run", *SPENT]]
-    return sweep
+    for key in info["keys"]:
+        numbers = pd.to_numeric(trials[key], errors="coerce")
+        if numbers.notna().equals(trials[key].notna()):
+            trials[key], best[key] = numbers, pd.to_numeric(best[key])
+    _ = (
+        info["recipe"],
+        info["name"],
+        info["measure"],
+        info["arms"],
+        info["direction"],
+        trials["score"],
+    )
+    return Sweep(folder, info, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
 
 
-def _table(words: dict[str, type[str]], content: bytes) -> pd.DataFrame:
-    # A setting may be the word `null`.
-    return pd.read_csv(io.BytesIO(content), dtype=words, keep_default_na=False, na_values=[""])
+def mark(frames: Frames, sweeps: Sequence[Sweep]) -> None:
+    """Add to `runs` what sweeps say of them.
 
-
-def ablations(sweeps: Sequence[ReadSweep], runs: Sequence[ReadRun]) -> set[str]:
-    """The names of the runs of sweeps over a single objective, unless a sweep over several
-    objectives has them too.
-
-    And those of searches, where a sweep repeats the same comparison on seeds of its own: then
-    nothing that was chosen among is shown in place of it.
+    measure       what a sweep scored the run by; empty where two sweeps differ
+    is_repeated   it is one of several seeds of settings that were not chosen
+    is_ablation   it is left out of comparisons: it belongs to sweeps of one objective that repeat
+                  nothing, or to a search that a later sweep repeats on seeds of its own
     """
-    by_name = {run.name: run for run in runs}
-    ablated: set[str] = set()
-    compared: set[str] = set()
-    searched: set[str] = set()
-    repeated: set[str] = set()
+    runs = frames.runs
+    names = pd.Series(
+        [f"{path.parent.name}/{path.name}" for path in runs["path"]], index=runs.index
+    )
+    known = dict(zip(names, runs.index, strict=True))
+    measures: dict[str, set[str]] = {}
+    ablated, compared, searched, repeated = set[str](), set[str](), set[str](), set[str]()
     for sweep in sweeps:
-        names = {name for name in sweep.finished["run"].dropna() if name in by_name}
-        (compared if len({by_name[name].objective for name in names}) > 1 else ablated).update(
-            names
-        )
-        (searched if sweep.is_search else repeated).update(names)
-    repeated -= ablated - compared
-    anew = {(cell_of(by_name[name]), by_name[name].objective) for name in repeated}
-    replaced = {
-        name
-        for name in searched - repeated
-        if (cell_of(by_name[name]), by_name[name].objective) in anew
-    }
-    return (ablated - compared) | replaced
-
-
-def with_measures(runs: Sequence[ReadRun], sweeps: Sequence[ReadSweep]) -> list[ReadRun]:
-    """The runs, each with what a sweep scored it by, and whether it repeats settings on several
-    seeds.
-    """
-    measures = {
-        str(name): sweep.info.measure for sweep in sweeps for name in sweep.finished["run"].dropna()
-    }
-    repeated = {
-        str(name)
-        for sweep in sweeps
-        if not sweep.is_search
-        for name in sweep.finished["run"].dropna()
-    }
-    return [
-        replace(run, measure=measures.get(run.name, ""), is_repeated=run.name in repeated)
-        for run in runs
+        mine = {name for name in sweep.runs if name in known}
+        for name in mine:
+            measures.setdefault(name, set()).add(sweep.info["measure"])
+        objectives = {frames.row(known[name]).objective for name in mine}
+        (compared if len(objectives) > 1 else ablated).update(mine)
+        (searched if sweep.is_search else repeated).update(mine)
+    ablated -= compared
+    places = [*zip(runs["recipe"], runs["cell"], runs["objective"], strict=True)]
+    place = dict(zip(names, places, strict=True))
+    anew = {place[name] for name in repeated - ablated}
+    replaced = {name for name in searched - repeated if place[name] in anew}
+    runs["measure"] = [
+        "".join(found) if len(found := measures.get(n, set())) == 1 else "" for n in names
     ]
+    runs["is_repeated"] = names.isin([*repeated])
+    runs["is_ablation"] = names.isin([*(ablated | replaced)])
 
 
-# ---------------------------------------------------------------- figures
-
-
-def plan(sweeps: Sequence[ReadSweep], out: Path) -> list[Job]:
-    """Both figures of each sweep that searched a setting, to be drawn."""
-    return [
-        partial(draw, sweep, out)
-        for sweep in sweeps
-        if sweep.keys
-        for draw in (slices, parallel_coordinates)
+def slices(sweep: Sweep) -> Iterator[Drawing]:
+    """The score against each searched setting; the best of each arm has a ring."""
+    if not sweep.keys:
+        return
+    measure = {"grid": "mean metric over γ", "metric": "metric", "loss": "loss"}[
+        sweep.info["measure"]
     ]
-
-
-def slices(sweep: ReadSweep, out: Path) -> Figure:
-    """The score against each searched setting, whatever the others are; the best of each arm has a
-    ring.
-    """
-    keys = sweep.keys
-    columns = min(3, len(keys))
-    rows = math.ceil(len(keys) / columns)
-    figure, grid = plt.subplots(
-        rows,
-        columns,
-        figsize=(1 + 3.4 * columns, 0.4 + 2.8 * rows),
-        constrained_layout=True,
-        squeeze=False,
-        sharey=True,
-    )
-    for axes, key in zip(grid.flat, keys, strict=False):
-        _slice(axes, sweep, key)
-    for axes in grid.flat[len(keys) :]:
-        axes.set_axis_off()
-    for row in grid:
-        row[0].set_ylabel(sweep.score_name)
-    legend = {
-        label: handle
-        for axes in grid.flat
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        legend.values(),
-        legend.keys(),
-        frameon=False,
-        fontsize=9,
-        loc="outside upper right",
-        ncols=len(legend),
-    )
-    drawing = Drawing(figure, f"{sweep.title}: each setting against the score")
-    return save(drawing, sweep.section, _stem(sweep, out, "slices"))
-
-
-def _slice(axes: Any, sweep: ReadSweep, key: str) -> None:
-    axis = _Axis(sweep, key)
-    for arm, rows in sweep.finished[sweep.finished[key].notna()].groupby("arm", sort=False):
-        colour, marker = _style(sweep, str(arm))
-        axes.scatter(
-            axis.positions(rows[key]),
-            rows["score"],
-            s=22,
-            color=colour,
-            marker=marker,
-            alpha=0.6,
-            label=arm,
-        )
-        best = sweep.best[(sweep.best["arm"] == arm) & sweep.best[key].notna()]
-        positions = axis.positions(best[key])
-        axes.scatter(
-            positions, best["score"], s=90, facecolors="none", edgecolors=colour, linewidths=1.4
-        )
-    axes.set(xlabel=key)
-    if axis.is_log:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    elif axis.words:
-        axes.set_xticks(range(len(axis.words)), axis.words)
-    elif all(value == int(value) for value in axis.values):
-        axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-
-
-def parallel_coordinates(sweep: ReadSweep, out: Path) -> Figure:
-    """A line for each trial through its searched settings to its score, darker if better; a panel
-    for each arm.
-    """
-    arms = [arm for arm in sweep.info.arms if (sweep.finished["arm"] == arm).any()]
-    # An arm that varies only seeds has no settings to show.
-    shown = [arm for arm in arms if len(_searched(sweep, arm)) > 1] or arms[:1]
-    widest = max(len(_searched(sweep, arm)) for arm in shown)
-    figure, panels = plt.subplots(
-        len(shown),
-        1,
-        figsize=(3.5 + 1.7 * widest, 0.5 + 2.9 * len(shown)),
-        constrained_layout=True,
-        squeeze=False,
-    )
-    for axes, arm in zip(panels[:, 0], shown, strict=True):
-        _coordinates(axes, sweep, arm)
-    title = f"{sweep.title}: settings and score ({sweep.score_name}, dark is good) of each trial"
-    return save(
-        Drawing(figure, title), sweep.section, _stem(sweep, out, "parallel-coordinates"), grid=False
-    )
-
-
-def _searched(sweep: ReadSweep, arm: str) -> list[str]:
-    rows = sweep.finished[sweep.finished["arm"] == arm]
-    return [key for key in sweep.keys if rows[key].nunique() > 1]
-
-
-def _coordinates(axes: Any, sweep: ReadSweep, arm: str) -> None:
-    rows = sweep.finished[sweep.finished["arm"] == arm]
-    coordinates = [_Axis(sweep, key) for key in (*_searched(sweep, arm), "score")]
-    heights = np.stack([axis.heights(rows[axis.key]) for axis in coordinates], axis=1)
-    is_better_up = sweep.info.direction == "maximize"
-    goodness = heights[:, -1] if is_better_up else 1 - heights[:, -1]
-    for index in np.argsort(goodness):
-        colour = plt.get_cmap("viridis_r")(goodness[index])
-        axes.plot(range(len(coordinates)), heights[index], color=colour, linewidth=1.4, alpha=0.8)
-    for position, axis in enumerate(coordinates):
-        axes.axvline(position, color="0.6", linewidth=0.8)
-        for height, word in axis.ticks():
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
-            axes.text(position + 0.02, height, word, fontsize=7, va="center", bbox=box, zorder=3)
-    axes.set_xticks(range(len(coordinates)), [axis.key for axis in coordinates], fontsize=8)
-    axes.set(yticks=[], xlim=(-0.1, len(coordinates) - 0.6), title=arm)
-    axes.spines["left"].set_visible(False)
-
-
-class _Axis:
-    """The axis of one setting: linear, logarithmic, or one tick for each word."""
-
-    def __init__(self, sweep: ReadSweep, key: str) -> None:
-        self.key = key
-        values = sweep.finished[key].dropna()
-        is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-        self.words = [] if is_number else sorted({str(value) for value in values})
-        self.values = sorted(set(values)) if is_number else []
-        spread = is_number and self.values[0] > 0 and self.values[-1] > _MANY_TIMES * self.values[0]
-        self.is_log = bool(is_number and key != "score" and (key in sweep.info.log_keys or spread))
-
-    def positions(self, column: Any) -> np.ndarray[Any, Any]:
-        if self.words:
-            return np.array([self.words.index(str(value)) for value in column], float)
-        return np.asarray(column, float)
-
-    def heights(self, column: Any) -> np.ndarray[Any, Any]:
-        """Between 0 and 1."""
-        low, high = self._scaled(
-            np.array([0, len(self.words) - 1] if self.words else self.values, float)
-        )[[0, -1]]
-        positions = self._scaled(self.positions(column))
-        return (positions - low) / (high - low) if high > low else np.full(len(positions), 0.5)
-
-    def _scaled(self, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return np.log10(positions) if self.is_log else positions
-
-    def ticks(self) -> list[tuple[float, str]]:
-        """The positions and texts of a few values."""
-        if self.words:
-            return [
-                (float(height), word)
-                for height, word in zip(self.heights(self.words), self.words, strict=True)
-            ]
-        few = self.values if len(self.values) <= 7 else [self.values[0], self.values[-1]]
-        return [
-            (float(height), f"{value:.4g}")
-            for height, value in zip(self.heights(few), few, strict=True)
-        ]
-
-
-def _style(sweep: ReadSweep, arm: str) -> tuple[str, str]:
-    if objectives.is_installed(arm):
-        style = objectives.style(arm)
-        return style["color"], style["marker"]
-    others = [name for name in sweep.info.arms if not objectives.is_installed(name)]
-    return objectives.SPARE_COLORS[others.index(arm) % len(objectives.SPARE_COLORS)], "D"
-
-
-def _stem(sweep: ReadSweep, out: Path, kind: str) -> Path:
-    return out / f"sweep-{file_name(sweep.info.recipe)}-{file_name(sweep.path.name)}-{kind}"
+    arms = [*sweep.info["arms"]]
+    colors = alt.Scale(domain=arms, range=[style(arm, arms)[0] for arm in arms])
+    panels = []
+    for key in sweep.keys:
+        values = sweep.finished[["arm", "score", key]].dropna().rename(columns={key: "value"})
+        best = sweep.best[["arm", "score", key]].dropna().rename(columns={key: "value"})
+        is_number = pd.api.types.is_numeric_dtype(values["value"])
+        is_log = is_number and values["value"].min() > 0 and key in sweep.info["log_keys"]
+        scale = alt.Scale(type="log") if is_log else alt.Scale(zero=False)
+        x = alt.X("value:Q", title=key, scale=scale) if is_number else alt.X("value:N", title=key)
+        y = alt.Y("score:Q", title=f"validation {measure}", scale=alt.Scale(zero=False))
+        color = alt.Color("arm:N", title=None, scale=colors, legend=alt.Legend(orient="bottom"))
+        dots = alt.Chart(values).mark_point(filled=True, opacity=0.6).encode(x, y, color=color)
+        rings = alt.Chart(best).mark_point(size=160, strokeWidth=2).encode(x, y, color=color)
+        panels.append((dots + rings).properties(width=230, height=180))
+    caption = f"{sweep.name}: each setting against the score ({sweep.info['direction']})"
+    yield Drawing(side_by_side(panels), caption)

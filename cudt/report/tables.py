@@ -1,190 +1,152 @@
-"""The tables of a report: curves, layer losses, ratios and the summary, each with its number of
-seeds.
-"""
+"""table.csv, curves.csv, layers.csv and ratio_bins.csv: means over the seeds of each group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from rich.table import Table
 
-from cudt.evaluation.curves import area_under_curve, input_metric, metric_and_ends
-from cudt.noise import distribution, scale_of
-from cudt.report.collect import ReadRun
-from cudt.report.comparable import by_group
-from cudt.report.names import labels
+from cudt.config.levels import scale_of
+from cudt.report.compare import labels
+from cudt.report.frames import GROUP, Frames
+from cudt.report.paired import Quantities
+from cudt.utils.numbers import short_number
 
-_GROUP = ["recipe", "objective", "variant"]
-
-
-def deviation(values: Sequence[float]) -> float:
-    """The standard deviation over seeds, as in every table: with n − 1."""
-    return float(np.std(np.asarray(values, dtype=float), ddof=1))
+#: Rows shown in the terminal; table.csv has all.
+_MOST_ROWS = 30
 
 
-def _per_run(runs: Sequence[ReadRun]) -> pd.DataFrame:
-    """The metric of each run at each level with its interval, averaged over noise seeds;
-    vectorised, for many runs.
-    """
-    names = ["value", "low", "high", "input"]
-    levels = ["run", "perturbation", "gamma"]
-    rows = pd.concat(
-        [run.ood.assign(run=index) for index, run in enumerate(runs)], ignore_index=True
-    )
-    spelled = {
-        (index, spelling): name
-        for index, run in enumerate(runs)
-        for spelling, name in zip(
-            [*metric_and_ends(run.metric), input_metric(run.metric)], names, strict=True
-        )
-    }
-    rows["name"] = [spelled.get(key) for key in zip(rows["run"], rows["metric"], strict=True)]
-    rows["noise_seeds"] = rows.groupby(levels)["seed"].transform("nunique")
-    # A pivot table would drop nan, and with it the level.
-    grouped = rows.groupby([*levels, "n", "noise_seeds", "name"])["value"]
-    means = grouped.mean().where(grouped.count() == grouped.size())
-    table = means.unstack("name").reindex(columns=names).reset_index()
-    facts = [(*run.group, run.seed, run.metric, run.gamma_train) for run in runs]
-    of_runs = pd.DataFrame(facts, columns=[*_GROUP, "seed", "metric", "gamma_train"]).iloc[
-        table.pop("run")
-    ]
-    return pd.concat([table, of_runs.reset_index(drop=True)], axis=1)
-
-
-def curves(runs: Sequence[ReadRun]) -> pd.DataFrame:
+def curves(frames: Frames) -> pd.DataFrame:
     """The metric against the level: mean and standard deviation over the seeds of each group.
 
     `low` and `high` are the ends of one seed's 95 % interval over test examples or clips, averaged
     over the seeds; `input` is the metric of the noisy input itself, for denoising. Only levels that
-    every evaluated seed of a group has: a mean must not change its seeds along a curve. The column
-    `place` says whether a level is in distribution (ID) or not (OOD).
+    every evaluated seed of a group has: a mean must not change its seeds along a curve.
     """
-    keys = [*_GROUP, "metric", "perturbation", "gamma", "place"]
-    table = _per_run(runs)
-    levels = zip(table["perturbation"], table["gamma"], table["gamma_train"], strict=True)
-    table["place"] = [distribution(*level) for level in levels]
-    evaluated = table.groupby([*_GROUP, "perturbation"])["seed"].transform("nunique")
-    return (
-        table[table.groupby(keys)["seed"].transform("nunique") == evaluated]
-        .groupby(keys, as_index=False)
-        .agg(
-            mean=("value", _mean),
-            std=("value", "std"),
-            low=("low", "mean"),
-            high=("high", "mean"),
-            input=("input", "mean"),
-            seeds=("seed", "nunique"),
-            noise_seeds=("noise_seeds", "min"),
-            n=("n", "first"),
-        )
+    keys = [*GROUP, "metric", "perturbation", "gamma", "place"]
+    table = frames.points.join(frames.runs[[*GROUP, "metric", "seed"]], on="run")
+    return mean_curves(table, [*GROUP, "metric"], keys)
+
+
+def mean_curves(points: pd.DataFrame, line: list[str], keys: list[str]) -> pd.DataFrame:
+    """The mean over the runs of each line, grouped by `keys`, at the levels that all of them have."""
+    evaluated = points.groupby([*line, "perturbation"])["seed"].transform("nunique")
+    complete = points.groupby(keys)["seed"].transform("nunique") == evaluated
+    grouped = points[complete].groupby(keys)
+    table = grouped.agg(
+        mean=("value", "mean"),
+        std=("value", "std"),
+        low=("low", "mean"),
+        high=("high", "mean"),
+        input=("input", "mean"),
+        seeds=("seed", "nunique"),
+        noise_seeds=("noise_seeds", "min"),
+        n=("n", "first"),
     )
+    # A level that is NaN for one seed has no mean: without it, the others would look better.
+    table["mean"] = table["mean"].where(grouped["value"].count() == grouped.size())
+    return table.reset_index()
 
 
-def _mean(values: pd.Series[float]) -> float:
-    return float(values.mean(skipna=False))
-
-
-def uneven_grids(runs: Sequence[ReadRun]) -> list[str]:
-    """A warning for each group whose seeds were evaluated at different levels; `curves` leaves some
-    of them out.
-    """
-    lines = []
-    named = labels(runs)
-    for key, rows in _per_run(runs).groupby([*_GROUP, "perturbation"]):
-        recipe, objective, variant, kind = map(str, key)
-        seeds = rows.groupby("gamma")["seed"].nunique()
-        missing = seeds.index[seeds < rows["seed"].nunique()]
-        if len(missing):
-            level = f"{scale_of(kind).symbol} = " + ", ".join(f"{gamma:g}" for gamma in missing)
-            lines.append(
-                f"{recipe} {named[recipe, objective, variant]}, {kind}: not every seed was "
-                f"evaluated at {level}"
-            )
-    return lines
-
-
-def _over_groups(tables: Sequence[tuple[ReadRun, pd.DataFrame]]) -> pd.DataFrame:
-    """The rows of one table of all runs, each with its group and seed."""
-    of_runs = pd.DataFrame([(*run.group, run.seed) for run, _ in tables], columns=[*_GROUP, "seed"])
-    repeated = of_runs.iloc[np.repeat(np.arange(len(tables)), [len(table) for _, table in tables])]
-    joined = pd.concat([table for _, table in tables], ignore_index=True)
-    return pd.concat([joined, repeated.reset_index(drop=True)], axis=1)
-
-
-def layer_losses(runs: Sequence[ReadRun]) -> pd.DataFrame:
+def layer_losses(frames: Frames) -> pd.DataFrame:
     """Each layer's loss and metric: mean and standard deviation over the seeds of each group."""
-    keys = [*_GROUP, "split", "perturbation", "gamma", "layer"]
-    return (
-        _over_groups([(run, run.layers) for run in runs])
-        .groupby(keys, as_index=False)
-        .agg(
-            loss=("loss", "mean"),
-            loss_std=("loss", "std"),
-            metric=("metric", "mean"),
-            metric_std=("metric", "std"),
-            seeds=("seed", "nunique"),
-        )
+    table = frames.layers.join(frames.runs[[*GROUP, "seed"]], on="run")
+    keys = [*GROUP, "split", "perturbation", "gamma", "layer"]
+    return table.groupby(keys, as_index=False).agg(
+        loss=("loss", "mean"),
+        loss_std=("loss", "std"),
+        metric=("metric", "mean"),
+        metric_std=("metric", "std"),
+        seeds=("seed", "nunique"),
     )
 
 
-def ratio_bins(runs: Sequence[ReadRun]) -> pd.DataFrame:
+def ratio_bins(frames: Frames) -> pd.DataFrame:
     """The histogram of per-example layer ratios: shares averaged over the seeds of each group."""
-    keys = [*_GROUP, "perturbation", "gamma", "left", "right"]
-    return (
-        _over_groups([(run, run.ratio_bins) for run in runs])
-        .groupby(keys, as_index=False)
-        .agg(share=("share", "mean"), cumulative=("cumulative", "mean"), seeds=("seed", "nunique"))
+    table = frames.bins.join(frames.runs[[*GROUP, "seed"]], on="run")
+    keys = [*GROUP, "perturbation", "gamma", "left", "right"]
+    return table.groupby(keys, as_index=False).agg(
+        share=("share", "mean"), cumulative=("cumulative", "mean"), seeds=("seed", "nunique")
     )
 
 
-def summary(runs: Sequence[ReadRun], curve: pd.DataFrame | None = None) -> pd.DataFrame:
-    """A row for each group and kind of noise; a group that was not evaluated has one row without a
-    curve.
-
-    Pass `curve` if `curves` has been computed already.
-    """
-    curve = curves(runs) if curve is None else curve
-    rows: list[dict[str, Any]] = []
-    for group, members in by_group(runs).items():
-        mine = curve[(curve[_GROUP] == list(group)).all(axis=1)]
-        kinds = sorted(mine["perturbation"].unique()) or [""]
-        rows += [_summary_row(members, kind, mine[mine["perturbation"] == kind]) for kind in kinds]
-    table = pd.DataFrame(rows)
+def summary(frames: Frames, curve: pd.DataFrame) -> pd.DataFrame:
+    """table.csv: a row for each group and kind of noise, one row without a curve if there is none."""
+    runs, rows = frames.runs, []
+    parts = dict(iter(curve.groupby([*GROUP, "perturbation"])))
     named = labels(runs)
-    table["label"] = [named[key] for key in table[_GROUP].itertuples(index=False, name=None)]
-    return table
+    for group, members in runs.groupby("group", sort=False):
+        kinds = sorted({kind for noises in members["noises"] for kind in noises}) or [""]
+        nothing = curve.iloc[:0]
+        rows += [
+            {**_row(members, kind, parts.get((*group, kind), nothing)), "label": named[group]}
+            for kind in kinds
+        ]
+    return pd.DataFrame(rows)
 
 
-def _summary_row(members: list[ReadRun], kind: str, curve: pd.DataFrame) -> dict[str, Any]:
-    first = members[0]
-    inside, outside = (curve[curve["place"] == name] for name in ("ID", "OOD"))
-    evaluated = not curve.empty
+def _row(members: pd.DataFrame, kind: str, curve: pd.DataFrame) -> dict[str, Any]:
+    first, evaluated = members.iloc[0], not curve.empty
+    over = dict.fromkeys(("id_mean", "ood_mean", "mean", "auc"), np.nan)
+    if evaluated:
+        wanted = Quantities.over(curve["gamma"].tolist(), kind, first["gamma_train"])
+        over = wanted.named(curve["mean"].to_numpy())
+    reach = f"{curve['gamma'].min():g} to {curve['gamma'].max():g}" if evaluated else ""
     return {
-        "recipe": first.recipe,
-        "objective": first.objective,
-        "variant": first.variant,
+        **{name: first[name] for name in GROUP},
         "seeds": len(members),
         "evaluated": int(curve["seeds"].max()) if evaluated else 0,
         "noise_seeds": int(curve["noise_seeds"].min()) if evaluated else 0,
-        "feasible": sum(run.info.feasible for run in members),
-        "monotone": sum(run.info.monotone for run in members),
-        "metric": first.metric,
-        "higher_is_better": first.higher_is_better,
+        "feasible": int(members["feasible"].sum()),
+        "monotone": int(members["monotone"].sum()),
+        "metric": first["metric"],
+        "higher_is_better": first["higher_is_better"],
         "perturbation": kind,
-        "gamma_train": first.gamma_train,
+        "gamma_train": first["gamma_train"],
         "levels": len(curve),
-        "range": f"{scale_of(kind).symbol} {curve['gamma'].min():g} to {curve['gamma'].max():g}"
-        if evaluated
-        else "",
-        # Without skipna, a level that is nan would make the mean better.
-        "id_mean": inside["mean"].mean(skipna=False),
-        "ood_mean": outside["mean"].mean(skipna=False),
-        "grid_mean": curve["mean"].mean(skipna=False),
-        "input_mean": curve["input"].mean(skipna=False),
-        "auc": area_under_curve(curve["gamma"].tolist(), curve["mean"].tolist())
-        if evaluated
-        else np.nan,
-        "validation_loss": float(np.mean([run.validation_loss for run in members])),
+        "range": f"{scale_of(kind).symbol} {reach}" if evaluated else "",
+        "id_mean": over["id_mean"],
+        "ood_mean": over["ood_mean"],
+        "grid_mean": over["mean"],
+        "input_mean": curve["input"].mean(skipna=False) if evaluated else np.nan,
+        "auc": over["auc"],
+        "validation_loss": float(members["validation_loss"].mean()),
     }
+
+
+# ---------------------------------------------------------------- the terminal
+
+
+def terminal_table(summary: pd.DataFrame) -> Table:
+    """The part of table.csv that fits a terminal: AUC for metrics to maximise, else the mean."""
+    over = "/".join(
+        dict.fromkeys("AUC" if higher else "mean" for higher in summary["higher_is_better"])
+    )
+    ranges = ", ".join(dict.fromkeys(text for text in summary["range"] if text))
+    caption = (
+        f"mean {', '.join(dict.fromkeys(summary['metric']))} over levels up to γ_train (ID) and "
+        "above (OOD)" + (f"; {over} over {ranges}" if ranges else "")
+    )
+    if len(summary) > _MOST_ROWS:
+        rest = f"the first {_MOST_ROWS} of {len(summary)} rows; table.csv has the rest"
+        caption = f"{rest}\n{caption}"
+    table = Table(box=None, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    # Names may wrap but stay readable; numbers never wrap.
+    words = {"recipe": 10, "objective": 11}
+    for heading in (*words, "noise", "feasible", "monotone", "ID", "OOD", over):
+        is_word = heading in words
+        table.add_column(
+            heading,
+            justify="left" if is_word or heading == "noise" else "right",
+            no_wrap=not is_word,
+            min_width=words.get(heading),
+            overflow="fold",
+        )
+    for row in summary[:_MOST_ROWS].to_dict("records"):
+        shares = (f"{row[name]} of {row['seeds']}" for name in ("feasible", "monotone"))
+        wanted = ("id_mean", "ood_mean", "auc" if row["higher_is_better"] else "grid_mean")
+        numbers = ("" if pd.isna(row[name]) else short_number(row[name]) for name in wanted)
+        table.add_row(row["recipe"], row["label"], row["perturbation"], *shares, *numbers)
+    return table

@@ -8,7 +8,7 @@ import pytest
 from cudt.evaluation.curves import area_under_curve
 from cudt.runs.info import RunInfo
 from tests.cli.conftest import modules_imported_by
-from tests.report import make_run
+from tests.planted import make_run
 
 CURVE = {0.0: 0.9, 0.4: 0.8, 1.0: 0.6, 2.0: 0.5}
 

@@ -11,7 +11,7 @@ import pytest
 
 from cudt.evaluation import evaluate, notes
 from cudt.evaluation.grid import Grid
-from cudt.report.collect import collect
+from cudt.report import frames
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.training.checkpoint import load_weights
@@ -45,7 +45,7 @@ def said_about(run: Path) -> str:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", DataWarning)
         try:
-            found = collect([run])
+            found = frames.read([run])
             load_weights(open_run(run))
         except UserError as error:
             return str(error)

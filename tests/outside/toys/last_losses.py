@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 
-import matplotlib.pyplot as plt
+import altair as alt
 
-from cudt.report.figures.base import Drawing, FigurePlan, FigureType
-from cudt.report.groups import Group
+from cudt.report.charts import Drawing, Figure, View
 
 
-class LastLosses(FigureType):
+def last_losses(view: View) -> Iterator[Drawing]:
     """A bar for each run."""
-
-    name = "last-losses"
-    order = 1000
-
-    def of_recipe(self, groups: Sequence[Group]) -> Iterable[FigurePlan]:
-        """For every recipe."""
-        return [FigurePlan(self.name, lambda: self._draw(groups))]
-
-    def _draw(self, groups: Sequence[Group]) -> Drawing:
-        figure, axes = plt.subplots()
-        runs = [run for group in groups for run in group.runs]
-        axes.bar(range(len(runs)), [run.info.best.validation_loss for run in runs])
-        return Drawing(figure, "Validation loss of the last layer")
+    bars = alt.Chart(view.runs[["objective", "validation_loss"]]).mark_bar()
+    chart = bars.encode(x="objective:N", y="mean(validation_loss):Q")
+    yield Drawing(chart, "Validation loss of the last layer")
 
 
-FIGURE = LastLosses()
+FIGURE = Figure("last-losses", last_losses)

@@ -1,0 +1,390 @@
+"""Differences between runs and their intervals, against literal twins and formulas."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cudt.evaluation.curves import area_under_curve
+from cudt.report import compare, frames, paired, tables
+from cudt.report.paired import Scores
+from cudt.runs.checksums import forget
+from tests.planted import GAMMA_TRAIN, make_scored_run
+
+Array = np.ndarray[Any, Any]
+LEVELS = (0.0, GAMMA_TRAIN, 1.0)
+
+
+def drawn(
+    seed: int, n: int = 40, noise_seeds: int = 1, levels: tuple[float, ...] = LEVELS
+) -> dict[float, Array]:
+    rng = np.random.default_rng(seed)
+    return {gamma: rng.uniform(0.2, 0.9 - gamma / 4, (n, noise_seeds)) for gamma in levels}
+
+
+def compared(folder) -> pd.DataFrame:
+    found = frames.read([folder])
+    compare.assign(found)
+    differences = paired.Differences(found)
+    table = differences.table()
+    assert not differences.damaged
+    assert list(table.columns) == paired.COLUMNS
+    return table
+
+
+def by_quantity(table: pd.DataFrame) -> pd.DataFrame:
+    names = table["quantity"].where(table["gamma"].isna(), table["gamma"].astype(str))
+    return table.set_index(names)
+
+
+# ---------------------------------------------------------------- oracles
+
+
+def slow_twin(
+    ours: dict[float, Array], erm: dict[float, Array], weights: Array, *, root: bool
+) -> dict[str, Any]:
+    """The paired bootstrap, literally: one example at a time."""
+
+    def quantities(rows: list[int]) -> dict[str, float]:
+        curves = []
+        for scores in (ours, erm):
+            curve = {}
+            for gamma, values in scores.items():
+                of_draws = []
+                for noise_seed in range(values.shape[1]):
+                    mean = sum(weights[row] * values[row, noise_seed] for row in rows) / sum(
+                        weights[r] for r in rows
+                    )
+                    of_draws.append(math.sqrt(mean) if root else mean)
+                curve[gamma] = sum(of_draws) / len(of_draws)
+            curves.append(curve)
+        difference = {gamma: curves[0][gamma] - curves[1][gamma] for gamma in ours}
+        inside = [value for gamma, value in difference.items() if gamma <= GAMMA_TRAIN]
+        outside = [value for gamma, value in difference.items() if gamma > GAMMA_TRAIN]
+        return {
+            **{str(gamma): value for gamma, value in difference.items()},
+            "auc": area_under_curve([*difference], [*difference.values()]),
+            "mean": sum(difference.values()) / len(difference),
+            "id_mean": sum(inside) / len(inside),
+            "ood_mean": sum(outside) / len(outside),
+        }
+
+    rng, n = np.random.default_rng(0), len(weights)
+    resamples = pd.DataFrame([quantities(rng.integers(n, size=n).tolist()) for _ in range(2000)])
+    whole = quantities(list(range(n)))
+    return {name: (whole[name], *np.quantile(resamples[name], [0.025, 0.975])) for name in whole}
+
+
+@pytest.mark.parametrize(("root", "noise_seeds"), [(False, 1), (False, 2), (True, 1)])
+def test_over_examples_it_is_the_bootstrap_of_a_literal_twin(
+    root, noise_seeds, trained_run, tmp_path
+):
+    n = 24
+    ours, erm = (drawn(seed, n, noise_seeds) for seed in (1, 2))
+    weights = np.random.default_rng(3).integers(1, 9, n).astype(float)
+    # In the order of ids, in which examples are numbered.
+    ids = [f"{number:02}" for number in range(n)]
+    for objective, scores in (("constrained", ours), ("erm", erm)):
+        make_scored_run(
+            trained_run, tmp_path, scores, weights=weights, ids=ids, root=root, objective=objective
+        )
+    table = by_quantity(compared(tmp_path))
+    wanted = slow_twin(ours, erm, weights, root=root)
+    assert set(table.index) == set(wanted)
+    for name, numbers in wanted.items():
+        assert table.loc[name, ["difference", "low", "high"]].tolist() == pytest.approx(
+            numbers, abs=1e-12
+        )
+    assert set(table["unit"]) == {"examples"}
+    assert set(table["n"]) == {n}
+
+
+CLIPS = [
+    "test/a/0",
+    "test/a/8",
+    "test/b/0",
+    "test/b/8",
+    "test/b/16",
+    "test/c/0",
+    "test/d/0",
+    "test/d/8",
+]
+
+
+def by_hand_over_clips(ours: Array, erm: Array) -> tuple[float, float]:
+    """The difference in RMSE, and the half-width of its interval over whole clips, one window at a
+    time."""
+    by_clip = {
+        clip: [n for n, name in enumerate(CLIPS) if name.startswith(f"test/{clip}/")]
+        for clip in "abcd"
+    }
+
+    def difference(rows: list[int]) -> float:
+        return math.sqrt(sum(ours[row, 0] for row in rows) / len(rows)) - math.sqrt(
+            sum(erm[row, 0] for row in rows) / len(rows)
+        )
+
+    rng = np.random.default_rng(0)
+    drawn = [
+        difference([row for clip in rng.integers(4, size=4) for row in by_clip["abcd"[clip]]])
+        for _ in range(2000)
+    ]
+    # Student's t with three degrees of freedom.
+    return difference(list(range(len(CLIPS)))), 3.182446 * math.sqrt(4 / 3 * np.var(drawn, ddof=1))
+
+
+def test_windows_of_a_clip_are_drawn_together(trained_run, tmp_path):
+    ours, erm = (drawn(seed, len(CLIPS)) for seed in (1, 2))
+    for objective, scores in (("constrained", ours), ("erm", erm)):
+        make_scored_run(
+            trained_run,
+            tmp_path,
+            scores,
+            ids=CLIPS,
+            root=True,
+            objective=objective,
+            windows_of_clips=True,
+        )
+    table = by_quantity(compared(tmp_path))
+    assert set(table["unit"]) == {"clips"}
+    assert set(table["n"]) == {4}
+    for gamma in LEVELS:
+        whole, reach = by_hand_over_clips(ours[gamma], erm[gamma])
+        row = table.loc[str(gamma), ["difference", "low", "high"]].tolist()
+        assert row == pytest.approx([whole, whole - reach, whole + reach], abs=1e-6)
+
+
+def test_with_several_seeds_the_test_set_varies_by_clips(trained_run, tmp_path):
+    scores = {
+        (objective, seed): drawn(7 * seed + len(objective), len(CLIPS))
+        for objective in ("constrained", "erm")
+        for seed in (0, 1)
+    }
+    for (objective, seed), values in scores.items():
+        changes: dict[str, Any] = {"objective": objective, "seed": seed, "windows_of_clips": True}
+        make_scored_run(trained_run, tmp_path, values, ids=CLIPS, root=True, **changes)
+    table = by_quantity(compared(tmp_path))
+    assert set(table["unit"]) == {"seeds paired"}
+    row = table.loc["1.0"]
+    whole = [
+        math.sqrt(scores["constrained", seed][1.0].mean())
+        - math.sqrt(scores["erm", seed][1.0].mean())
+        for seed in (0, 1)
+    ]
+    over_seeds = 12.706205 * np.std(whole, ddof=1) / math.sqrt(2)
+    over_clips = math.sqrt((row["high"] - row["difference"]) ** 2 - over_seeds**2)
+    rng = np.random.default_rng(0)
+    by_clip = [[n for n, name in enumerate(CLIPS) if f"/{clip}/" in name] for clip in "abcd"]
+    resampled = []
+    for _ in range(2000):
+        rows = [row for clip in rng.integers(4, size=4) for row in by_clip[clip]]
+        means = {key: math.sqrt(values[1.0][rows].mean()) for key, values in scores.items()}
+        resampled.append(
+            np.mean([means["constrained", seed] - means["erm", seed] for seed in (0, 1)])
+        )
+    assert over_clips == pytest.approx(
+        3.182446 * math.sqrt(4 / 3 * np.var(resampled, ddof=1)), rel=1e-5
+    )
+
+
+def test_identical_runs_differ_by_exactly_nothing(trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        make_scored_run(trained_run, tmp_path, drawn(1), objective=objective)
+    table = compared(tmp_path)
+    assert (table[["difference", "low", "high"]] == 0).all(axis=None)
+    assert set(table["better"]) == set(table["reason"]) == {""}
+
+
+def test_the_differences_are_those_of_the_table(trained_run, tmp_path):
+    for objective, seeds in (("constrained", (0, 1, 2)), ("erm", (0, 1, 2)), ("supervised", (5,))):
+        for seed in seeds:
+            scores = drawn(seed + 10 * len(objective), noise_seeds=2)
+            make_scored_run(trained_run, tmp_path, scores, objective=objective, seed=seed)
+    found = frames.read([tmp_path])
+    compare.assign(found)
+    summary = tables.summary(found, tables.curves(found)).set_index("objective")
+    table = compared(tmp_path)
+    assert set(table["objective"]) == {"constrained", "supervised"}
+    sides = {("constrained", "erm"), ("constrained", "supervised"), ("supervised", "erm")}
+    assert set(zip(table["objective"], table["against"], strict=True)) == sides
+    for (ours, other), rows in table.groupby(["objective", "against"]):
+        own = by_quantity(rows)
+        for column, name in (
+            ("auc", "auc"),
+            ("grid_mean", "mean"),
+            ("id_mean", "id_mean"),
+            ("ood_mean", "ood_mean"),
+        ):
+            wanted = summary[column][str(ours)] - summary[column][str(other)]
+            assert own["difference"][name] == pytest.approx(wanted, abs=1e-12)
+
+
+def test_neither_the_order_of_examples_nor_another_report_changes_a_number(trained_run, tmp_path):
+    names = [f"test-{number}" for number in range(40)]
+    order = np.random.default_rng(5).permutation(40)
+    made: list[pd.DataFrame] = []
+    for folder, rows in (("a", np.arange(40)), ("b", order), ("c", np.arange(40))):
+        for objective, seed in (("constrained", 1), ("erm", 2)):
+            scores = {g: values[rows] for g, values in drawn(seed).items()}
+            ids = [names[row] for row in rows]
+            run = make_scored_run(
+                trained_run, tmp_path / folder, scores, ids=ids, objective=objective
+            )
+        # The two sides were not met in the same order either.
+        shuffled = run.read_examples().sample(frac=1, random_state=len(made))
+        forget(run.path, "examples.parquet")
+        shuffled.to_parquet(run.path / "examples.parquet", index=False)
+        made.append(compared(tmp_path / folder))
+    pd.testing.assert_frame_equal(made[0], made[2], check_exact=True)
+    pd.testing.assert_frame_equal(made[0], made[1])
+
+
+# ---------------------------------------------------------------- training seeds
+
+
+def make_seeds(
+    trained_run, folder, objective: str, shifts: dict[int, float], spread: float = 0.0
+) -> None:
+    """Runs whose every score is a seed's own shift above those of the same examples."""
+    for seed, shift in shifts.items():
+        noise = np.random.default_rng(seed).normal(0, spread, (40, 1))
+        scores = {g: values + shift + noise for g, values in drawn(1).items()}
+        make_scored_run(trained_run, folder, scores, objective=objective, seed=seed)
+
+
+def test_over_paired_seeds_it_is_students_interval_of_their_differences(trained_run, tmp_path):
+    make_seeds(trained_run, tmp_path, "constrained", {0: 0.5, 1: 0.3, 2: 0.1, 7: 0.9})
+    make_seeds(trained_run, tmp_path, "erm", {0: 0.4, 1: 0.1, 2: 0.1, 8: 0.0})
+    row = by_quantity(compared(tmp_path)).loc["mean"]
+    # Differences 0.1, 0.2 and 0: mean 0.1, s = 0.1; all examples alike, so they add nothing. t =
+    # 4.3027 for ν = 2.
+    reach = 4.302653 * 0.1 / math.sqrt(3)
+    assert [row["difference"], row["low"], row["high"]] == pytest.approx(
+        [0.1, 0.1 - reach, 0.1 + reach], abs=1e-5
+    )
+    assert (row["unit"], row["n"], row["better"]) == ("seeds paired", 3, "")
+
+
+def test_over_other_seeds_it_is_welchs_interval(trained_run, tmp_path):
+    make_seeds(trained_run, tmp_path, "constrained", {0: 0.5, 1: 0.3, 2: 0.4})
+    make_seeds(trained_run, tmp_path, "erm", {2: 0.1, 3: 0.2, 4: 0.0, 5: 0.1})
+    row = by_quantity(compared(tmp_path)).loc["mean"]
+    a, b = 0.01 / 3, (0.02 / 3) / 4
+    freedom = (a + b) ** 2 / (a**2 / 2 + b**2 / 3)
+    assert freedom == pytest.approx(27 / 7)
+    reach = quantile(freedom) * math.sqrt(a + b)
+    assert [row["difference"], row["low"], row["high"]] == pytest.approx(
+        [0.3, 0.3 - reach, 0.3 + reach], abs=1e-5
+    )
+    assert (row["unit"], row["n"], row["better"]) == ("seeds", 7, "constrained")
+
+
+def quantile(freedom: float) -> float:
+    def below(t: float) -> float:
+        x = np.linspace(0, t, 2001)
+        f = (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
+        area = (f[0] + f[-1] + 4 * f[1::2].sum() + 2 * f[2:-1:2].sum()) * x[1] / 3
+        constant = math.gamma((freedom + 1) / 2) / (
+            math.sqrt(freedom * math.pi) * math.gamma(freedom / 2)
+        )
+        return 0.5 + constant * float(area)
+
+    low, high = 0.0, 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) < 0.975 else (low, middle)
+    return low
+
+
+def coverage(n: int, seed_spread: float, gain_spread: float, trials: int = 200) -> float:
+    """How often the interval over n paired seeds holds the true difference 0."""
+    rng, hits = np.random.default_rng(0), 0
+    for _ in range(trials):
+        base, gain = rng.normal(0.5, 0.3, 100), rng.normal(0, gain_spread, 100)
+        sides: list[list[Scores]] = [[], []]
+        for side, sign in zip(sides, (0.5, -0.5), strict=True):
+            for _ in range(n):
+                own = rng.normal(0, seed_spread / math.sqrt(2)) + rng.normal(0, 0.07, 100)
+                scores = (base + sign * gain + own).reshape(-1, 1, 1)
+                ids = pd.Index([f"{number:03}" for number in range(100)])
+                side.append(Scores(ids, [0.0], scores, np.ones_like(scores), False))
+        made = paired._interval(
+            "seeds paired", sides[0], sides[1], paired.Quantities.over([0.0], "gaussian", 0.0)
+        )
+        hits += made.low[0] <= 0 <= made.high[0]
+    return hits / trials
+
+
+@pytest.mark.parametrize(("seed_spread", "gain_spread"), [(0.05, 0.1), (0.03, 0.3), (0.003, 0.3)])
+def test_about_95_of_100_intervals_over_three_seeds_hold_the_truth(seed_spread, gain_spread):
+    # Two standard deviations of a share of 200 are 0.03; it may be too wide, never too narrow.
+    assert coverage(3, seed_spread, gain_spread) >= 0.92
+
+
+# ---------------------------------------------------------------- without an interval
+
+
+def assert_refused(table: pd.DataFrame, reason: str, difference: float) -> None:
+    assert table[["low", "high"]].isna().all(axis=None)
+    assert set(table["better"]) == {""}
+    assert all(reason in found for found in table["reason"])
+    assert by_quantity(table)["difference"]["mean"] == pytest.approx(difference)
+
+
+def test_only_levels_and_examples_that_both_have_are_compared(trained_run, tmp_path):
+    names = [f"{number:02}" for number in range(40)]
+    ours, erm = drawn(1), drawn(2)
+    make_scored_run(trained_run, tmp_path, ours, ids=names)
+    part = {g: erm[g][10:] for g in (0.0, 1.0)}
+    make_scored_run(trained_run, tmp_path, part, ids=names[10:], objective="erm")
+    table = by_quantity(compared(tmp_path))
+    assert list(table.index) == ["0.0", "1.0", "auc", "mean", "id_mean", "ood_mean"]
+    assert set(table["n"]) == {30}
+    assert table["difference"]["0.0"] == pytest.approx((ours[0.0][10:] - erm[0.0][10:]).mean())
+
+
+def test_a_pair_without_a_common_level_is_a_row_with_the_reason(trained_run, tmp_path):
+    make_scored_run(trained_run, tmp_path, drawn(1, levels=(0.0, 1.0)))
+    make_scored_run(trained_run, tmp_path, drawn(2, levels=(0.5, 2.0)), objective="erm")
+    (row,) = compared(tmp_path).to_dict("records")
+    assert row["reason"] == "no level in common"
+    assert math.isnan(row["difference"])
+
+
+def test_runs_on_other_test_data_are_other_runs(trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        make_scored_run(trained_run, tmp_path, drawn(1), objective=objective, test_data=objective)
+    assert compared(tmp_path).empty
+
+
+def test_runs_under_other_noise_seeds_have_no_interval(trained_run, tmp_path):
+    for number, objective in enumerate(("constrained", "erm"), 1):
+        scores = {g: np.full((40, number), number / 4) for g in LEVELS}
+        make_scored_run(trained_run, tmp_path, scores, objective=objective)
+    assert_refused(compared(tmp_path), "noise seeds differ: [0] and [0, 1]", -0.25)
+
+
+def test_scores_that_are_not_those_behind_the_curve_are_refused(trained_run, tmp_path):
+    for objective in ("constrained", "erm"):
+        flat = {g: np.full(40, 0.5) for g in LEVELS}
+        run = make_scored_run(trained_run, tmp_path, flat, objective=objective)
+    rows = run.read_examples()
+    forget(run.path, "examples.parquet")
+    rows.assign(score=rows["score"] + 0.01).to_parquet(run.path / "examples.parquet", index=False)
+    assert_refused(compared(tmp_path), "does not give the metric in ood.csv", 0.0)
+
+
+def test_a_level_that_is_not_a_number_spoils_only_what_it_is_part_of(trained_run, tmp_path):
+    ours = drawn(1)
+    ours[1.0] = np.full_like(ours[1.0], math.nan)
+    make_scored_run(trained_run, tmp_path, ours)
+    make_scored_run(trained_run, tmp_path, drawn(2), objective="erm")
+    table = by_quantity(compared(tmp_path))
+    for name in ("1.0", "auc", "mean", "ood_mean"):
+        assert math.isnan(table["difference"][name])
+        assert table["reason"][name] == "the metric is not a number"
+    assert math.isfinite(table["low"]["id_mean"])

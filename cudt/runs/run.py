@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,6 +158,16 @@ class Run:
         """
         # Training has one history, whichever weights are evaluated.
         return tables.read_table(self.path if name == "history" else self.results, name)
+
+    def replacing(self, name: str) -> AbstractContextManager[Path]:
+        """A temporary file to be filled, which then replaces a file of the run; its SHA-256 is
+        recorded.
+        """
+        return checksums.replacing_checked(self.path, name)
+
+    def check(self, name: str) -> None:
+        """Refuse a file that is not as it was written, with a DamagedFileError."""
+        checksums.check_file(self.path, name)
 
     def check_file(self, name: str) -> None:
         """Refuse a table or examples.parquet that is not as it was written; one that was never

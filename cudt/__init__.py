@@ -257,8 +257,8 @@ def _progress(quiet: bool) -> Any:
 
 def _opened(run: Run | str | Path, weights: Literal["best", "last"] | None, on: str | None) -> Run:
     """The run with some of its weights and, if it is named, other test data."""
+    from cudt.config import other_data
     from cudt.runs.run import Run
-    from cudt.tasks import other_data
 
     opened = run if isinstance(run, Run) else open_run(run)
     opened = opened.with_weights(weights or opened.weights)

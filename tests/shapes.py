@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.tasks import shapes
-from cudt.tasks.video_denoising import VideoDenoising
+from cudt.tasks.video import VideoDenoising
 
 
 def tiny_videos(size: int = 16, frames: int = 4) -> VideoDenoising:

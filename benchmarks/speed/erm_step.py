@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.speed import reviews
 from benchmarks.speed.bench import Bench, Outcome, Setting, compared
 from benchmarks.speed.turns import Program
-from cudt.data.batching import updates
+from cudt.data.loader import updates
 
 _WARMUP, _ROUNDS, _BATCH = 3, 5, 16
 

@@ -110,7 +110,7 @@ def eval_ood(
 
 def _on(run: Run, name: str | None) -> Run:
     """The run with the test data of another task or recipe, if one is named."""
-    from cudt.tasks import other_data
+    from cudt.config import other_data
 
     return run if name is None else run.on(other_data.named(run.recipe.settings.task, name))
 

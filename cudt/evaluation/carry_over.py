@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from cudt.data.splits import Split
 from cudt.method import constraints, theory
 from cudt.method.constraints import allowed_losses
 from cudt.method.measurement import MeasuredExamples, Measurement
@@ -18,6 +17,7 @@ from cudt.method.objectives import objective_class
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
+from cudt.tasks.base import Split
 
 #: The rows of descent.csv with the layer losses that ζ is computed from, by split.
 SEEN_LOSSES: dict[Split, str] = {"train": "train_loss", "validation": "validation_loss"}

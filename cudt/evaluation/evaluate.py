@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from cudt.data.splits import SEEN, Split
 from cudt.evaluation import carry_over, exits, notes, parts
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.passes import Measuring, loading
@@ -31,7 +30,7 @@ from cudt.runs.data_root import data_root_of
 from cudt.runs.examples import Part, Pieces
 from cudt.runs.run import Run, check_same_data, check_same_test
 from cudt.runs.tables import file_of
-from cudt.tasks.base import Task
+from cudt.tasks.base import SEEN, Split, Task, build_task
 from cudt.training import trained
 from cudt.utils.device import DeviceName, warn_if_slow
 from cudt.utils.errors import UserError
@@ -300,7 +299,8 @@ def _load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLoss
     if run.other_data is not None:
         with data_root_of(run, data_root) as root:
             tokenizer = run.recipe.settings.model.tokenizer_source
-            layerwise.task = run.other_data.put_into(layerwise.task, root, tokenizer)
+            other = build_task(run.other_data.task, root, tokenizer)
+            layerwise.task = layerwise.task.tested_on(other)
     return layerwise
 
 

@@ -17,9 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cudt.data.batching import Batch
-from cudt.data.loading import Share
-from cudt.data.splits import Split
+from cudt.data.loader import Batch, Share
 from cudt.evaluation.exit_rules import ExitRule, LayerAnswers, RuleName, operating_points
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.layer_flops import FlopCounts, LayerFlops
@@ -30,7 +28,8 @@ from cudt.noise import NoiseSource, TextNoise, noise_kind, training_level
 from cudt.runs import checksums
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES, file_of
-from cudt.tasks.classification import Classification
+from cudt.tasks.base import Split
+from cudt.tasks.text import Classification
 from cudt.utils.autocast import computing_in
 from cudt.utils.errors import UserError
 from cudt.utils.progress import Track

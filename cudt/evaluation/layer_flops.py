@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel
 
 

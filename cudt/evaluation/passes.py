@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cudt.config.schema import Recipe
-from cudt.data.batching import Batch, n_batches
-from cudt.data.loading import Share, Workers, batches
-from cudt.data.splits import Split
+from cudt.data.loader import Batch, Share, Workers, batches, n_batches
 from cudt.method.measurement import Measurement
 from cudt.models.layer_losses import LayerwiseLosses, measure_batches
 from cudt.noise import NoiseSource, TextNoise, noise_kind
-from cudt.tasks.base import Task
+from cudt.tasks.base import Split, Task
 from cudt.utils.autocast import Precision
 
 

@@ -17,16 +17,15 @@ import torch
 from torch import Tensor
 
 from cudt.config.schema import Weights
-from cudt.data.batching import Batch
-from cudt.data.loading import batches
-from cudt.data.splits import SEEN
+from cudt.data.loader import Batch, batches
 from cudt.evaluation.exit_rules import RULES, ExitRule, LayerAnswers, RuleName
 from cudt.evaluation.exits import chosen_rule
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.find import open_run
 from cudt.runs.predictions import Predictions
 from cudt.runs.run import Run, check_same_data
-from cudt.tasks.classification import Classification
+from cudt.tasks.base import SEEN
+from cudt.tasks.text import Classification
 from cudt.training import trained
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError, did_you_mean

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from torch.nn.functional import pad
 
-from cudt.data.batching import to_device
+from cudt.data.loader import to_device
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
 from cudt.noise import NoiseSource
 from cudt.runs import checksums

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from cudt.data.loading import ALL, Share
+from cudt.data.loader import ALL, Share
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.utils import processes
 

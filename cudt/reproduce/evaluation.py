@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from optuna.storages import BaseStorage
 
+from cudt.config import other_data
 from cudt.evaluation import evaluate, exits, generate, notes
 from cudt.evaluation.generate import Request
 from cudt.evaluation.grid import Grid
@@ -34,7 +35,6 @@ from cudt.sweep.messages import CellResult
 from cudt.sweep.queue import Key, Trial, TrialQueue
 from cudt.sweep.source import Report
 from cudt.sweep.study import ArmStudy
-from cudt.tasks import other_data
 from cudt.utils.errors import UserError
 from cudt.utils.progress import Track
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
+from cudt.config import other_data
 from cudt.config import recipe as recipes
+from cudt.config.other_data import OtherData, validated
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Weights
 from cudt.runs import checksums
 from cudt.runs.info import EVALUATION, FORMAT, Subfolder, read_format, read_info
 from cudt.runs.run import Run
-from cudt.tasks import other_data
 from cudt.utils.errors import UserError
 from cudt.utils.files import files_below
 from cudt.utils.shown import as_command, is_text, shown_path
@@ -60,7 +61,9 @@ def _open_inside(path: Path, around: Path, weights: Weights | None) -> Run:
     """The run of a subfolder of its results."""
     if is_of_other_data(path):
         noted = read_info(around, subfolder(path, around)).other_task or {}
-        return open_run(path.parent, weights).on(other_data.stored(path, noted))
+        return open_run(path.parent, weights).on(
+            OtherData(path.name.removeprefix(other_data.PREFIX), validated(noted, str(path)))
+        )
     return open_run(around, weights or ("last" if path.name == "last" else "best"))
 
 

@@ -40,13 +40,13 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from cudt.config.other_data import OtherData
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import NamedSection, Weights
 from cudt.runs import checksums, examples, info, tables
 from cudt.runs.examples import Part, Pieces
 from cudt.runs.info import FinishedInfo, RunInfo, Subfolder
 from cudt.runs.predictions import Predictions
-from cudt.tasks.other_data import OtherData
 from cudt.utils import processes
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import delete_temporaries

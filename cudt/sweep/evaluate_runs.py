@@ -34,9 +34,9 @@ from cudt.utils.progress import Track
 from cudt.utils.worker_processes import worker_environments
 
 if TYPE_CHECKING:
+    from cudt.config.other_data import OtherData
     from cudt.config.schema import Weights
     from cudt.runs.run import Run
-    from cudt.tasks.other_data import OtherData
 
 #: The cell that writes the tables of a run.
 _TABLES = "tables"

@@ -17,7 +17,6 @@ from accelerate import Accelerator
 from cudt.config.models import PretrainedSection
 from cudt.config.recipe import NamedRecipe
 from cudt.data import hub
-from cudt.data.splits import SEEN
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import is_sharded, sharding_for
@@ -27,6 +26,7 @@ from cudt.runs.find import run_for
 from cudt.runs.info import RunInfo
 from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
 from cudt.runs.tables import file_of
+from cudt.tasks.base import SEEN
 from cudt.training import expectations, trained
 from cudt.training.checkpoint import discard
 from cudt.training.display import Display
@@ -157,6 +157,8 @@ def _problem(
         empty_cache()
     with processes.first_on_each_machine():
         problem = assemble(run.recipe, data_root, accelerator.device, sharding)
+        for split in SEEN:
+            problem.task.examples(split)
     data, base = problem.task.fingerprint(SEEN), problem.layerwise.frozen_digest()
     check_same_data(run, data)
     check_same_base(run, base)

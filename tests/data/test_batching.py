@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from cudt.data.batching import n_batches, to_device, updates
-from cudt.data.loading import batches
+from cudt.data.loader import n_batches, to_device, updates
+from cudt.data.loader import batches
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from cudt.data.batching import lengths_of
-from cudt.data.loading import AHEAD, Loader, ahead
+from cudt.data.loader import lengths_of
+from cudt.data.loader import AHEAD, Loader, ahead
 from cudt.utils.errors import UserError
 
 #: Meta tensors have no values, and stand for those on an accelerator.

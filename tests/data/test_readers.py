@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from cudt.data.records import Columns, read_files
+from cudt.data.text import Columns, read_files
 from cudt.data.sources import reading, reason_of
 from cudt.utils.errors import UserError
 from tests.tasks import PAIR, TEXT, error_of, parquet, read

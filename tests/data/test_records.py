@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cudt.data import records as _records
-from cudt.data.records import HubSet, find_files, read_files
+from cudt.data.text import HubSet, find_files, read_files
 from cudt.utils.errors import UserError
 from tests.tasks import TEXT, parquet
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from cudt.config import recipe as recipes
 from cudt.config.models import PretrainedName
 from cudt.data import hub
-from cudt.data.records import Columns, HubSet
+from cudt.data.text import Columns, HubSet
 from cudt.utils.errors import UserError
 from tests.fake_hub import FakeHub, serving
 from tests.pretrained import tiny_pretrained

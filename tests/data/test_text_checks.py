@@ -10,7 +10,7 @@ import pytest
 
 from cudt.data import findings, text_checks
 from cudt.data.findings import Finding
-from cudt.data.text_checks import check_vocabulary
+from cudt.data.hub import check_vocabulary
 from cudt.data.tokens import tokenise
 from cudt.models import causal, encoder, unrolled
 from cudt.tasks import text

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from cudt.data.loading import batches
-from cudt.data.splits import Split
+from cudt.data.loader import batches
+from cudt.tasks.base import Split
 from cudt.evaluation import carry_over
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cudt.data.loading import batches
+from cudt.data.loader import batches
 from cudt.evaluation import evaluate as evaluation
 from cudt.evaluation.evaluate import check, evaluate_ood, measure_parts, parts_of
 from cudt.evaluation.grid import Grid

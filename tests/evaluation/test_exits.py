@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cudt.data.loading import batches
+from cudt.data.loader import batches
 from cudt.evaluation import exits
 from cudt.evaluation.evaluate import check, evaluate_ood
 from cudt.evaluation.exit_rules import ExitRule

@@ -18,7 +18,7 @@ from cudt.noise import NoiseSource
 from cudt.runs.completions import write_completions
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
-from cudt.tasks.prompts import prompt_text
+from cudt.tasks.alpaca import prompt_text
 from cudt.training import trained as trained_models
 from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama

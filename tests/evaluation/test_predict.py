@@ -10,7 +10,7 @@ import torch
 
 import cudt
 from cudt.config import recipe
-from cudt.data.loading import batches
+from cudt.data.loader import batches
 from cudt.evaluation import predict as prediction
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.exit_rules import ExitRule

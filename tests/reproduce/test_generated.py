@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cudt.config import recipe as recipes
-from cudt.data.splits import SPLITS
+from cudt.tasks.base import SPLITS
 from cudt.reproduce import generated
 from cudt.tasks import alpaca
 

@@ -15,7 +15,7 @@ from cudt.models.causal_network import Causal
 from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
-from cudt.tasks.text_classification import TextClassification
+from cudt.tasks.text import TextClassification
 from cudt.training import launch
 from cudt.training.checkpoint import load_weights
 from cudt.utils.errors import DataWarning

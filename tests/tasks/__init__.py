@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cudt.data.records import Columns, Records, read_files
+from cudt.data.text import Columns, Records, read_files
 from cudt.utils.errors import UserError
 
 TEXT = Columns(("text",), "label")

@@ -12,7 +12,7 @@ from cudt.models import causal
 from cudt.noise import DISCRETE
 from cudt.tasks.alpaca import Alpaca, DialogueTokens
 from cudt.tasks.base import IGNORED
-from cudt.tasks.prompts import prompt_text
+from cudt.tasks.alpaca import prompt_text
 from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.errors import DataWarning, UserError
 from tests.instructions import build, write_instructions

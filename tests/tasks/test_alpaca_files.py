@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cudt.config.tasks import Limit
-from cudt.data.splits import SPLITS
+from cudt.tasks.base import SPLITS
 from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca
 from tests.instructions import build, write_instructions

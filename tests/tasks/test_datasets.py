@@ -10,7 +10,7 @@ from cudt.cli import main as cli
 from cudt.config import plugins
 from cudt.data import frame_cache
 from cudt.data.dataset_status import DatasetStatus
-from cudt.data.records import HubSet
+from cudt.data.text import HubSet
 from cudt.tasks import datasets
 from tests.tasks import parquet
 from tests.videos import noise, write_frames

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cudt.data.splits import SEEN
+from cudt.tasks.base import SEEN
 from cudt.tasks import folder
-from cudt.tasks.video_denoising import VideoDenoising
+from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import UserError
 from tests.videos import drift, noise, write_frames, write_video
 

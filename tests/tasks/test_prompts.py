@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from cudt.tasks.prompts import Dialogue, Prompt, fitted_dialogue, fitted_prompt, prompt_text
+from cudt.tasks.alpaca import Dialogue, Prompt, fitted_dialogue, fitted_prompt, prompt_text
 from tests.pretrained import tiny_llama_tokenizer
 
 HEAD = "Below is an instruction that describes a task"

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudt.data.splits import SPLITS
+from cudt.tasks.base import SPLITS
 from cudt.tasks import shapes
 from cudt.tasks.shapes import Image, make_clip
-from cudt.tasks.video_denoising import VideoDenoising
+from cudt.tasks.video import VideoDenoising
 
 
 def build(**changes: Any) -> VideoDenoising:

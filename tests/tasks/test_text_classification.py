@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from cudt.config.tasks import Limit
-from cudt.data.splits import SEEN
+from cudt.tasks.base import SEEN
 from cudt.noise import DISCRETE
 from cudt.tasks import imdb, text
-from cudt.tasks.text_classification import TextClassification
+from cudt.tasks.text import TextClassification
 from cudt.utils.errors import UserError
 from tests.pretrained import tiny_pretrained, tiny_tokenizer
 from tests.texts import write_reviews

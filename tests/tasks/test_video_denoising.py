@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from cudt.data.frame_cache import Footage
-from cudt.data.splits import SEEN, SPLITS, Split
-from cudt.tasks.video_denoising import VideoConfig, VideoDenoising, build_video_task
+from cudt.tasks.base import SEEN, SPLITS, Split
+from cudt.config.tasks import VideoSection as VideoConfig
+from cudt.tasks.video import VideoDenoising, build_video_task
 from cudt.utils.errors import DataWarning, UserError
 from tests.shapes import tiny_videos
 from tests.videos import noise

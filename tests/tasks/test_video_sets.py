@@ -10,9 +10,9 @@ import pytest
 
 from cudt.data import frame_cache
 from cudt.data.frame_cache import Footage
-from cudt.data.splits import SEEN, SPLITS, Split
+from cudt.tasks.base import SEEN, SPLITS, Split
 from cudt.tasks import avenue, shanghaitech, ucsd
-from cudt.tasks.video_denoising import VideoDenoising
+from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import UserError
 from tests.videos import drift, noise, write_frames, write_video
 

@@ -135,7 +135,14 @@ def local_folder(name: str, data_root: Path | None) -> Path | None:
     """
     folders = [Path(name).expanduser(), (data_root or DEFAULT_ROOT) / "models" / name]
     if name.startswith(_PACKAGE):
-        folders = [_package_folder(name.removeprefix(_PACKAGE))]
+        package, *inside = name.removeprefix(_PACKAGE).split("/")
+        found = importlib.util.find_spec(package) if package.isidentifier() else None
+        if found is None or not found.submodule_search_locations:
+            raise UserError(
+                f"model '{name}': no Python package '{package}' is installed; "
+                "`cudt recipes` says what each recipe needs"
+            )
+        folders = [Path(found.submodule_search_locations[0], *inside)]
     folder = next((one for one in folders if one.is_dir()), None)
     revision = PretrainedName.of(name).revision
     if folder is not None and revision is not None:
@@ -144,18 +151,6 @@ def local_folder(name: str, data_root: Path | None) -> Path | None:
             "which has no versions; remove model.revision, or move the folder away"
         )
     return folder
-
-
-def _package_folder(name: str) -> Path:
-    """`weights/model`: the folder `model` inside the installed package `weights`."""
-    package, _, inside = name.partition("/")
-    found = importlib.util.find_spec(package) if package.isidentifier() else None
-    if found is None or not found.submodule_search_locations:
-        raise UserError(
-            f"model '{_PACKAGE}{name}': no Python package '{package}' is installed; "
-            "`cudt recipes` says what each recipe needs"
-        )
-    return Path(found.submodule_search_locations[0]) / inside
 
 
 def _load(auto_class: str, name: str, data_root: Path | None, **options: Any) -> Any:
@@ -188,11 +183,12 @@ def _load_model(
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     # Flash attention needs an accelerator, which the model is not on yet.
-    chosen = attention not in ("auto", "flash_attention_2")
-    options = {"attn_implementation": attention} if chosen else {}
+    chosen = None if attention in ("auto", "flash_attention_2") else attention
     model, loading = _load(
-        *(auto_class, name, data_root),
-        **options,
+        auto_class,
+        name,
+        data_root,
+        attn_implementation=chosen,
         dtype=dtype,
         output_loading_info=True,
         # Other shapes are reported below, with the name of the weight.

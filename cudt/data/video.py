@@ -125,7 +125,7 @@ def digest_of(frames: Frames) -> str:
 
 def _cached(clip: Clip, size: int) -> Footage | None:
     file = next(_cache().glob(f"{_key(clip, size)}-*.npy"), None)
-    return file and Footage(clip.name, file, file.stem.partition("-")[2])
+    return Footage(clip.name, file, file.stem.partition("-")[2]) if file else None
 
 
 def _cache() -> Path:

@@ -26,11 +26,11 @@ from cudt.data import text as data
 from cudt.data.hub import DEFAULT_ROOT, Status, load_tokenizer
 from cudt.data.loader import Batch
 from cudt.data.text import Columns, HubSet, Records
-from cudt.noise import TextNoise
+from cudt.noise import TextNoise, example_seed
 from cudt.tasks.base import IGNORED, Split, Task, leaked
-from cudt.tasks.labelled import Labelled, flat, labels_kept
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.progress import track
+from cudt.utils.transfer import sent
 
 SOURCE = HubSet("tatsu-lab/alpaca")
 COLUMNS = Columns(("instruction", "input", "output"), optional=("input",))
@@ -126,8 +126,8 @@ class Alpaca(Task):
             rows = [example.tokens for example in found]
             self._notes |= data.unknown_words(self.tokenizer, rows, split)
             if split != "train":
-                texts = ([row[1] for row in self._texts()[one]] for one in (split, "train"))
-                self._notes |= leaked(split, *texts)
+                own, train = ([row[1] for row in self._texts()[one]] for one in (split, "train"))
+                self._notes |= leaked(split, own, train)
         return self._tokens[split]
 
     def corrupted(
@@ -217,29 +217,36 @@ class Alpaca(Task):
             ),
             "attention_mask": (torch.arange(width) < ends.unsqueeze(1)).long(),
             "labels": labels,
-            "labelled": flat([torch.arange(*span) for span in spans], width),
+            "labelled": _flat([torch.arange(*span) for span in spans], width),
             "spans": spans,
             "ids": [example.id for example in examples],
         }
 
     def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
-        positions = [torch.arange(*span) for span in batch["spans"]]
-        return labels_kept(batch, positions, count, seed)
+        chosen, labels = [], batch["labels"]
+        for name, span in zip(batch["ids"], batch["spans"], strict=True):
+            # Drawn on the CPU, so that no device waits.
+            generator = torch.Generator().manual_seed(example_seed(f"{seed} tokens", name))
+            own, order = torch.arange(*span), torch.randperm(span[1] - span[0], generator=generator)
+            chosen.append(own[order[:count].sort().values])
+        labelled = sent(_flat(chosen, labels.shape[1]), labels.device)
+        kept = torch.full_like(labels, IGNORED)
+        kept.view(-1).index_copy_(0, labelled, labels.flatten()[labelled])
+        return {**batch, "labels": kept, "labelled": labelled}
 
     def weights(self, batch: Batch) -> Tensor:
         return (batch["labels"] != IGNORED).sum(1).float()
 
     def losses(self, answer: Any, batch: Batch) -> Tensor:
-        losses: Tensor = answer.mean_losses(Labelled.of(batch))
+        losses: Tensor = answer.mean_losses(batch)
         return losses
 
     def scores(self, answer: Any, batch: Batch) -> Tensor:
         return self.judge(answer, batch)[1]
 
     def judge(self, answer: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-        labelled = Labelled.of(batch)
-        losses, hits = answer.losses_and_hits(labelled.targets)
-        return labelled.means(losses), labelled.means(hits)
+        judged: tuple[Tensor, Tensor] = answer.judge(batch)
+        return judged
 
     def reference_loss(self) -> float:
         """The entropy of the labels, −Σ p_w·log p_w: the best loss of a model that ignores its
@@ -250,6 +257,11 @@ class Alpaca(Task):
             counts.update(example.tokens[example.start :].tolist())
         total = counts.total()
         return -sum(count / total * math.log(count / total) for count in counts.values())
+
+
+def _flat(positions: Sequence[Tensor], width: int) -> Tensor:
+    """The positions of tokens in each example, as indices of the flattened batch."""
+    return torch.cat([row * width + own for row, own in enumerate(positions)])
 
 
 def build(config: sections.Alpaca, data_root: Path | None, pretrained: str | None) -> Alpaca:

@@ -157,14 +157,19 @@ class TextClassification(Classification):
         """Whether an example is a pair of texts."""
         return len(self._texts("train")[0].texts) == 2
 
+    @property
+    def _kind(self) -> str:
+        kind = "pairs of texts" if self.has_pairs else "single texts"
+        return f"{kind} with classes {', '.join(map(repr, self.classes[:20]))}"
+
     def examples(self, split: Split) -> Sequence[Tokens]:
         if split not in self._tokens:
             self._tokens[split] = tokens = self._tokenised(self._texts(split))
             rows = [example.inputs["input_ids"] for example in tokens]
             self._notes |= data.unknown_words(self.tokenizer, rows, split)
             if split != "train":
-                sources = ([text.texts for text in self._texts(one)] for one in (split, "train"))
-                self._notes |= leaked(split, *sources)
+                own, train = ([one.texts for one in self._texts(name)] for name in (split, "train"))
+                self._notes |= leaked(split, own, train)
         return self._tokens[split]
 
     def corrupted(
@@ -190,16 +195,12 @@ class TextClassification(Classification):
         return self._tokenised(new) if new else []
 
     def tested_on(self, other: Task) -> TextClassification:
-        kinds = [
-            ("pairs of texts" if one.has_pairs else "single texts", one.classes)
-            for one in (self, other)
-            if isinstance(one, TextClassification)
-        ]
-        if not isinstance(other, TextClassification) or kinds[0] != kinds[1]:
-            theirs = "{} with classes {}".format(*kinds[1]) if kinds[1:] else "no texts"
+        if not isinstance(other, TextClassification):
+            raise UserError("the run has texts with classes, the other data have none; name others")
+        if (self.classes, self.has_pairs) != (other.classes, other.has_pairs):
             raise UserError(
-                "the run has {} with classes {}, the other data have {}; name data of the same "
-                "kind".format(*kinds[0], theirs)
+                f"the run has {self._kind}, the other data have {other._kind}; name data of the "
+                "same kind"
             )
         return TextClassification(
             lambda split: (other if split == "test" else self)._texts(split),

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cudt.config.schema import NamedSection
 from cudt.config.tasks import Folder, Ucsd, VideoSection
 from cudt.data import video as data
 from cudt.data.hub import DEFAULT_ROOT, Status
@@ -32,34 +31,59 @@ PEAK = 255.0
 
 @dataclass(frozen=True)
 class VideoSet:
-    """A published dataset in `<data root>/<folder>`, or in the folder there that its archive
-    unpacks into.
+    """A dataset of clips: a published one in `<data root>/<folder>`, or in the folder there that
+    its archive unpacks into; or a user's own folders.
     """
 
     name: str
     folder: str
     homepage: str
-    train: str
-    """The folder of the training clips, relative to that folder."""
-    test: str
+    parts: dict[Split, str]
+    """The folder of each split."""
     suffixes: Sequence[str] = (*VIDEOS, *FRAMES)
 
+    def clips(self, split: Split, data_root: Path | None) -> list[Clip]:
+        """The clips of a split; none if its folder is missing."""
+        top, part = (data_root or DEFAULT_ROOT) / self.folder, self.parts[split]
+        # Archives unpack into their own folder, which users keep or remove.
+        bases = (top, *sorted(top.glob("[!.]*"))) if self.folder else (top, Path())
+        found = (base / Path(part).expanduser() for base in bases)
+        folder = next((folder for folder in found if folder.is_dir()), None)
+        clips = find_clips(folder, self.suffixes) if folder else []
+        return [replace(one, name=f"{part}/{one.name}") for one in clips] if self.folder else clips
 
-_UCSD = "http://www.svcl.ucsd.edu/projects/anomaly/dataset.htm"
-_TIF = (".tif", ".tiff")
+    def how_to_get(self, split: Split, data_root: Path | None) -> str:
+        """What is missing, and where it comes from."""
+        top = (data_root or DEFAULT_ROOT) / self.folder
+        kinds = ", ".join(f"*{suffix}" for suffix in self.suffixes)
+        where = f"download the archive from {self.homepage} and unpack it there"
+        return f"no clips ({kinds}) in a folder {self.parts[split]} in {top}" + (
+            f"; {where}" if self.homepage else " or in the current folder"
+        )
+
+
+def _walkway(name: str) -> VideoSet:
+    homepage = "http://www.svcl.ucsd.edu/projects/anomaly/dataset.htm"
+    parts: dict[Split, str] = {"train": f"{name}/Train", "test": f"{name}/Test"}
+    return VideoSet(name, "ucsd", homepage, parts, (".tif", ".tiff"))
+
+
 #: By the name of the task; those of UCSD by the subset.
 PUBLISHED = {
-    "ped1": VideoSet("UCSDped1", "ucsd", _UCSD, "UCSDped1/Train", "UCSDped1/Test", _TIF),
-    "ped2": VideoSet("UCSDped2", "ucsd", _UCSD, "UCSDped2/Train", "UCSDped2/Test", _TIF),
+    "ped1": _walkway("UCSDped1"),
+    "ped2": _walkway("UCSDped2"),
     "avenue": VideoSet(
-        *("Avenue", "avenue"),
+        "Avenue",
+        "avenue",
         "http://www.cse.cuhk.edu.hk/leojia/projects/detectabnormal/dataset.html",
-        *("training_videos", "testing_videos", VIDEOS),
+        {"train": "training_videos", "test": "testing_videos"},
+        VIDEOS,
     ),
     "shanghaitech": VideoSet(
-        *("ShanghaiTech", "shanghaitech"),
+        "ShanghaiTech",
+        "shanghaitech",
         "https://svip-lab.github.io/dataset/campus_dataset.html",
-        *("training/videos", "testing/frames"),
+        {"train": "training/videos", "test": "testing/frames"},
     ),
 }
 
@@ -149,7 +173,7 @@ class VideoDenoising(Task):
         """H·W times the variance of the training pixels: the loss of the best answer of one uniform
         grey.
         """
-        counts = np.zeros(256, np.int64)
+        counts: Frames = np.zeros(256, np.int64)
         for window in self._windows("train"):
             counts += np.bincount(window.frames.ravel(), minlength=256)
         n, total, squares = (int(counts @ np.arange(256) ** power) for power in range(3))
@@ -215,17 +239,18 @@ def windows_task(
 
 def build(config: VideoSection, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
     """The task on the clips of a published dataset or of your own folders."""
-    clips = _own_clips(config, data_root) if isinstance(config, Folder) else None
-    if clips is None:
-        known, base = _published(config, data_root)
-        if base is None:
-            raise UserError(f"dataset {known.name}: {_how_to_get(known, data_root)}")
-        clips = {split: _clips(known, base, split) for split in ("train", "test")}
-        for split, found in clips.items():
-            if not found:
+    known = _known(config)
+    clips: dict[Split, list[Clip]] = {}
+    seen: dict[Path, Split] = {}
+    for split in known.parts:
+        clips[split] = known.clips(split, data_root)
+        if not clips[split]:
+            raise UserError(f"{known.name} {split} data: {known.how_to_get(split, data_root)}")
+        for path in (clip.files[0].resolve() for clip in clips[split]):
+            if seen.setdefault(path, split) != split:
                 raise UserError(
-                    f"{base / getattr(known, split)}: no clips ({', '.join(known.suffixes)}); "
-                    f"download them from {known.homepage}"
+                    f"{path}: both in task.{seen[path]} and in task.{split}; use folders that "
+                    "share no clips"
                 )
 
     def footage(split: Split) -> list[Footage]:
@@ -234,73 +259,28 @@ def build(config: VideoSection, data_root: Path | None, pretrained: str | None) 
     return windows_task(config, footage, is_held_out="validation" not in clips)
 
 
-def status(config: NamedSection, data_root: Path | None) -> Status | None:
+def _known(config: VideoSection) -> VideoSet:
+    if isinstance(config, Folder):
+        named: dict[Split, str | None] = {
+            "train": config.train,
+            "validation": config.validation,
+            "test": config.test,
+        }
+        return VideoSet("folder", "", "", {split: name for split, name in named.items() if name})
+    return PUBLISHED[config.subset if isinstance(config, Ucsd) else config.name]
+
+
+def status(config: VideoSection, data_root: Path | None) -> Status | None:
     """Which clips of a published dataset are here, and how many of them are decoded."""
-    if isinstance(config, Folder) or not isinstance(config, VideoSection):
+    known, size = _known(config), config.size
+    if isinstance(config, Folder):
         return None
-    known, base = _published(config, data_root)
-    if base is None:
-        folder, how = (data_root or DEFAULT_ROOT) / known.folder, _how_to_get(known, data_root)
-        return Status(known.name, folder, {}, how)
-    clips = {split: _clips(known, base, split) for split in ("train", "test")}
-    size = config.size
-    parts = {
+    clips = {split: known.clips(split, data_root) for split in known.parts}
+    parts: dict[str, str] = {
         split: f"{len(found)} clips, {data.n_prepared(found, size)} decoded to {size}×{size}"
         for split, found in clips.items()
+        if found
     }
-    empty = [getattr(known, split) for split, found in clips.items() if not found]
-    return Status(known.name, base, parts, f"no clips in {', '.join(empty)}" if empty else "")
-
-
-def _published(config: VideoSection, data_root: Path | None) -> tuple[VideoSet, Path | None]:
-    """The dataset of a section, and the folder that it is in."""
-    known = PUBLISHED[config.subset if isinstance(config, Ucsd) else config.name]
-    top = (data_root or DEFAULT_ROOT) / known.folder
-    # Archives unpack into their own folder, which users keep or remove.
-    folders = [top, *sorted(top.glob("[!.]*"))]
-    return known, next((one for one in folders if (one / known.train).is_dir()), None)
-
-
-def _clips(known: VideoSet, base: Path, split: Split) -> list[Clip]:
-    part: str = getattr(known, split)
-    found = find_clips(base / part, known.suffixes)
-    return [replace(clip, name=f"{part}/{clip.name}") for clip in found]
-
-
-def _how_to_get(known: VideoSet, data_root: Path | None) -> str:
-    return (
-        f"no folder {known.train} in {(data_root or DEFAULT_ROOT) / known.folder}; download the "
-        f"archive from {known.homepage} and unpack it there"
-    )
-
-
-def _own_clips(config: Folder, data_root: Path | None) -> dict[Split, list[Clip]]:
-    """The clips of each folder that a recipe names; a clip in two splits is an error."""
-    root = data_root or DEFAULT_ROOT
-    named: dict[Split, str | None] = {
-        "train": config.train,
-        "validation": config.validation,
-        "test": config.test,
-    }
-    clips: dict[Split, list[Clip]] = {}
-    seen: dict[Path, Split] = {}
-    for split, name in named.items():
-        if name is None:
-            continue
-        given = Path(name).expanduser()
-        folder = next((one for one in (root / given, given) if one.is_dir()), None)
-        if folder is None or not (found := find_clips(folder)):
-            raise UserError(
-                f"task.{split}: no folder '{name}' with clips below {root} or the current folder; "
-                f"a clip is a video ({', '.join(VIDEOS)}) or a folder of frames "
-                f"({', '.join(FRAMES)})"
-            )
-        clips[split] = found
-        for clip in found:
-            path = clip.files[0].resolve()
-            if seen.setdefault(path, split) != split:
-                raise UserError(
-                    f"{path}: both in task.{seen[path]} and in task.{split}; use folders that "
-                    "share no clips"
-                )
-    return clips
+    missing = [known.how_to_get(split, data_root) for split in clips if not clips[split]]
+    folder = (data_root or DEFAULT_ROOT) / known.folder
+    return Status(known.name, folder, parts, missing[0] if missing else "")

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from cudt.config import recipe
-from cudt.runs.run import Run
 from cudt.config.tasks import Alpaca as AlpacaSection
+from cudt.runs.run import Run
 from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca
 from cudt.training import launch

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from cudt.data.loader import Batch
 from cudt.config.tasks import Shapes
+from cudt.data.loader import Batch
 from cudt.tasks import toys
 from cudt.tasks.video import VideoDenoising
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from cudt.data.loader import batches
-from cudt.tasks.base import Split
 from cudt.evaluation import carry_over
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
@@ -18,6 +17,7 @@ from cudt.models.layer_losses import measure
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
+from cudt.tasks.base import Split
 from cudt.training import trained
 from tests.conftest import tiny_recipe, train_quietly
 from tests.evaluation.conftest import untracked

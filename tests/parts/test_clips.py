@@ -47,7 +47,9 @@ def test_videos_and_folders_of_frames_are_clips_in_natural_order(tmp_path):
     for name in names.split():
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).touch()
-    found = [(clip.name, [file.name for file in clip.files]) for clip in find_clips(tmp_path / "in")]
+    found = [
+        (clip.name, [file.name for file in clip.files]) for clip in find_clips(tmp_path / "in")
+    ]
     assert found == [
         ("A.MP4", ["A.MP4"]),
         ("b.avi", ["b.avi"]),
@@ -124,9 +126,10 @@ def test_a_killed_process_leaves_no_broken_clip(tmp_path, cache, monkeypatch):
         raise KeyboardInterrupt
 
     folder = write_frames(tmp_path / "in", noise(0, 3, 16, 16))
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(np, "save", stop)
-        footage_of(folder)
+        with pytest.raises(KeyboardInterrupt):
+            footage_of(folder)
     assert not [*cache.glob("*.npy")]
     assert np.array_equal(footage_of(folder).frames, noise(0, 3, 16, 16))
 

@@ -150,7 +150,7 @@ def test_files_below_the_data_root_come_before_the_hub(place, tmp_path):
     assert found.parts == {"train": "2 files"}
     assert "`hf download owner/films --repo-type dataset" in found.problem
     (tmp_path / place / "train-00000-of-00002.parquet").unlink()
-    with pytest.raises(UserError, match="1 of 2 files like .*; download the rest"):
+    with pytest.raises(UserError, match=r"1 of 2 files like .*; download the rest"):
         known.read("train", COLUMNS, tmp_path)
 
 

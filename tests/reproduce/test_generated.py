@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from cudt.config import recipe as recipes
-from cudt.tasks.base import SPLITS
 from cudt.reproduce import generated
 from cudt.tasks import alpaca
+from cudt.tasks.base import SPLITS
 
 
 def contents(folder: Path) -> dict[str, bytes]:

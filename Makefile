@@ -110,7 +110,7 @@ test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -rs -m slow
 
 bench: $(VENV)/.installed $(VENV)/.installed-minilm
-	$(BIN)/python -m benchmarks.speed --out outputs/bench
+	$(BIN)/python -m benchmarks
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from cudt.config.levels import training_level
 from cudt.data.loader import Batch, Share
 from cudt.evaluation.exit_rules import ExitRule, LayerAnswers, RuleName, operating_points
 from cudt.evaluation.grid import Grid
@@ -24,7 +25,7 @@ from cudt.evaluation.layer_flops import FlopCounts, LayerFlops
 from cudt.evaluation.passes import Pass, loading
 from cudt.evaluation.team import results
 from cudt.models.layer_losses import LayerwiseLosses, with_noise
-from cudt.noise import NoiseSource, TextNoise, noise_kind, training_level
+from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.runs import checksums
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES, file_of

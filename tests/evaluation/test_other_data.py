@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from cudt.config import recipe as recipes
-from cudt.config.tasks import Limit
+from cudt.config.tasks import Avenue, Limit
 from cudt.runs.checksums import damaged_files
 from cudt.runs.find import find_runs, open_run
 from cudt.runs.run import Run
-from cudt.tasks import avenue
+from cudt.tasks import video as video_tasks
 from cudt.training import launch, trained
 from tests.cli.conftest import CommandLine, call
 from tests.conftest import quiet
@@ -74,8 +74,8 @@ def test_the_model_is_tested_on_the_other_clips_with_the_runs_own_noise(call: Co
     assert video.read_table("ood").empty
     assert video.info().evaluated == {}
     # The oracle: the loaded model on the windows that the other task cuts itself.
-    config = avenue.Config(name="avenue", frames=3, stride=1, size=16, limit=Limit(test=2))
-    task = avenue.build(config, Path("data"), None)
+    config = Avenue(name="avenue", frames=3, stride=1, size=16, limit=Limit(test=2))
+    task = video_tasks.build(config, Path("data"), None)
     layerwise = trained.load(video, "cpu", None)
     batch = task.collate(task.examples("test"))
     with torch.no_grad():

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from cudt.config import errors, plugins
 from cudt.config import recipe as recipes
 from cudt.config.schema import NamedSection
-from cudt.config.tasks import HubSection, TextSection, VideoSection
+from cudt.config.tasks import TextSection, VideoSection
 from cudt.utils.errors import UserError
 
 #: The beginning of the name of the folder of results.
@@ -48,7 +48,7 @@ def named(own: NamedSection, name: str, source: str = "--on") -> OtherData:
     for family in (VideoSection, TextSection):
         if isinstance(own, family) and issubclass(config, family):
             # The version of a dataset on the hub belongs to that dataset.
-            keys = family.model_fields.keys() - HubSection.model_fields.keys()
+            keys = family.model_fields.keys() - {"name", "revision"}
             task = validated({**values, **own.model_dump(mode="json", include=keys)}, source)
             if task == own:
                 raise UserError(f"{source} {name}: these are the run's own data; name other data")

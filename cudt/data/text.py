@@ -18,7 +18,8 @@ import datasets
 import numpy as np
 import pandas as pd
 
-from cudt.data.hub import DEFAULT_ROOT, Status, is_reachable, reading
+from cudt.data import hub
+from cudt.data.hub import DEFAULT_ROOT, Status, reading
 from cudt.utils.errors import DataWarning, UserError, did_you_mean
 from cudt.utils.files import cache_folder
 from cudt.utils.shown import shown
@@ -72,7 +73,7 @@ class HubSet:
         if files := self.files(split, data_root):
             self.refuse_revision(files[0])
             return read_files(files, columns)
-        source, offline = f"dataset '{self.repository}', split {split}", not is_reachable()
+        source, offline = f"dataset '{self.repository}', split {split}", not hub.is_reachable()
         datasets.config.HF_HUB_OFFLINE = offline
         advice = self._how_to_get(data_root)
         with reading(source, advice if offline else "check its name"):
@@ -124,7 +125,7 @@ class HubSet:
             self.folder(data_root),
             {split: f"{count} files" for split, count in counts.items() if count},
             "" if all(counts.values()) else self._how_to_get(data_root),
-            is_elsewhere=is_reachable() or cached.is_dir(),
+            is_elsewhere=hub.is_reachable() or cached.is_dir(),
         )
 
     def _how_to_get(self, data_root: Path | None) -> str:

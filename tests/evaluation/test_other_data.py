@@ -19,7 +19,7 @@ from cudt.tasks import video as video_tasks
 from cudt.training import launch, trained
 from tests.cli.conftest import CommandLine, call
 from tests.conftest import quiet
-from tests.tasks.test_video_sets import write_avenue, write_shanghaitech, write_ucsd
+from tests.videos import write_avenue, write_shanghaitech, write_ucsd
 
 __all__ = ["call"]
 CPU = ["--device", "cpu"]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cudt.data import text
+from cudt.data import hub, text
 from cudt.data.text import Columns, HubSet, Records, find_files, read_files
 from cudt.utils.errors import DataWarning, UserError
 from tests.pretrained import tiny_llama_tokenizer, tiny_tokenizer
@@ -177,7 +177,7 @@ def test_a_dataset_of_the_hub_is_read_in_the_version_of_the_recipe(tmp_path, mon
         assert asked[-1] == (("o/films", "plain"), {"split": "train", "revision": revision})
     with pytest.raises(UserError, match=r"cached is commit a+, not revision 'v1'; with network"):
         HubSet("o/films", "plain", "v1").read("train", COLUMNS, tmp_path)
-    monkeypatch.setattr(text, "is_reachable", lambda: True)
+    monkeypatch.setattr(hub, "is_reachable", lambda: True)
     assert HubSet("o/films", "plain", "v1").read("train", COLUMNS, tmp_path).texts == [("one",)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,17 @@ from cudt.tasks.base import SEEN, SPLITS, Split, build_task, published
 from cudt.tasks.video import VideoDenoising, windows_task
 from cudt.utils.errors import DataWarning, UserError
 from tests.shapes import tiny_videos
-from tests.videos import drift, noise, write_frames, write_video
+from tests.videos import (
+    drift,
+    noise,
+    write_avenue,
+    write_frames,
+    write_shanghaitech,
+    write_ucsd,
+    write_video,
+)
+
+WRITERS = {"ucsd": write_ucsd, "avenue": write_avenue, "shanghaitech": write_shanghaitech}
 
 REAL = os.environ.get("CUDT_DATA_ROOT")
 real_data = pytest.mark.skipif(
@@ -253,37 +264,33 @@ def test_folders_without_clips_and_clips_in_two_splits_are_refused(changes, mess
 
 
 def section(name: str, **changes: Any) -> Any:
-    shape = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.2}
+    shape = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3}
     values = {"name": name, **shape, **changes}
     return TASKS[name].model_validate(values)
 
 
-def write_sets(root: Path) -> None:
-    ucsd = root / "ucsd" / "UCSD_Anomaly_Dataset.v1p2" / "UCSDped2"
-    for number, part in enumerate(("Train/Train001", "Train/Train002", "Test/Test001")):
-        write_frames(ucsd / part, noise(number, 20, 8, 8))
-    write_frames(ucsd / "Test" / "Test001_gt", noise(5, 20, 8, 8), "bmp")
-    write_video(root / "avenue" / "training_videos" / "01.avi", drift(0, 20))
-    write_video(root / "avenue" / "testing_videos" / "01.avi", drift(1, 6))
-
-
-def test_published_sets_are_found_where_their_archives_unpack(tmp_path):
-    write_sets(tmp_path)
-    walkway = build_task(section("ucsd"), tmp_path, None)
-    names = {window.footage.name for window in walkway.examples("train")}
-    assert names == {"UCSDped2/Train/Train001", "UCSDped2/Train/Train002"}
-    ids = [window.id for window in walkway.examples("test")]
-    assert ids == [f"test/UCSDped2/Test/Test001/{start}" for start in range(0, 18, 3)]
-    avenue = build_task(section("avenue"), tmp_path, None)
-    assert [window.footage.name for window in avenue.examples("test")] == [
-        "testing_videos/01.avi"
-    ] * 2
-    with pytest.raises(UserError, match=r"UCSDped1 train data: .* download the archive from http"):
-        build_task(section("ucsd", subset="ped1"), tmp_path, None)
+@pytest.mark.parametrize(
+    ("name", "train", "test"),
+    [
+        ("ucsd", "UCSDped2/Train/Train{:03d}", "UCSDped2/Test/Test001"),
+        ("avenue", "training_videos/{:02d}.avi", "testing_videos/01.avi"),
+        ("shanghaitech", "training/videos/01_{:03d}.avi", "testing/frames/01_0014"),
+    ],
+)
+def test_published_sets_are_found_where_their_archives_unpack(name, train, test, tmp_path):
+    with pytest.raises(UserError, match=r"download the archive from http"):
+        build_task(section(name), tmp_path, None)
+    WRITERS[name](tmp_path)
+    made = build_task(section(name), tmp_path, None)
+    names = dict.fromkeys(window.footage.name for window in made.examples("train"))
+    assert list(names) == [train.format(number) for number in (1, 2, 10)]
+    ids = [window.id for window in made.examples("test")]
+    assert ids == [f"test/{test}/{start}" for start in (0, 3, 6)]
 
 
 def test_the_test_clips_of_another_task_replace_those_of_a_task(tmp_path):
-    write_sets(tmp_path)
+    for write in (write_ucsd, write_avenue):
+        write(tmp_path)
     walkway, avenue = (build_task(section(name), tmp_path, None) for name in ("ucsd", "avenue"))
     tested = walkway.tested_on(avenue)
     assert tested.fingerprint(SEEN) == walkway.fingerprint(SEEN)
@@ -291,8 +298,10 @@ def test_the_test_clips_of_another_task_replace_those_of_a_task(tmp_path):
 
 
 def test_cudt_data_says_what_is_here_and_how_to_get_the_rest(tmp_path, monkeypatch):
-    write_sets(tmp_path / "root")
-    (tmp_path / "root" / "avenue" / "testing_videos" / "01.avi").unlink()
+    for write in (write_ucsd, write_avenue):
+        write(tmp_path / "root")
+    (tmp_path / "root" / "avenue" / "Avenue Dataset" / "testing_videos" / "01.avi").unlink()
+    shutil.rmtree(tmp_path / "root" / "ucsd" / "UCSD_Anomaly_Dataset.v1p2" / "UCSDped1")
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(cli.app, ["data", "--data-root", "root"], catch_exceptions=False)
     lines = done.output.splitlines()
@@ -305,7 +314,7 @@ def test_cudt_data_says_what_is_here_and_how_to_get_the_rest(tmp_path, monkeypat
         "UCSDped1": "missing",
     }.items():
         assert any(line.split()[:2] == [name, status] for line in lines)
-    assert "    train: 2 clips, 0 decoded to 160×160" in lines
+    assert "    train: 3 clips, 0 decoded to 160×160" in lines
     assert any("`hf download stanfordnlp/imdb --repo-type dataset" in line for line in lines)
     prepare = ["data", "--prepare", "smoke-video"]
     done = CliRunner().invoke(cli.app, prepare, catch_exceptions=False)

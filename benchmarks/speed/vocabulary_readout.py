@@ -11,9 +11,7 @@ import torch
 from torch import nn
 
 from benchmarks.speed.bench import Bench, Outcome, Setting, compared, interleaved
-from cudt.tasks.head_gradient import HeadGradient
-from cudt.tasks.labelled import Labelled
-from cudt.tasks.token_logits import TokenLogits
+from cudt.models.vocabulary import HeadGradient, TokenLogits
 
 EXAMPLES = 4
 
@@ -53,9 +51,7 @@ class Readout:
         """As an update does it if ∂J/∂f is known before the losses, or the head is frozen."""
         gradient = HeadGradient(self.weights)
         answer = TokenLogits(self.states, self.head).adding_to(gradient, 0)
-        losses = gradient.attach(
-            answer.mean_losses(Labelled.of({"labels": self.labels})).unsqueeze(0)
-        )
+        losses = answer.mean_losses({"labels": self.labels})
         (losses * self.weights).sum().backward()
         self.states.grad = self.head.weight.grad = None
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cudt.models.backbone import unwrapped
+from cudt.models.own_head import unwrapped
 from cudt.noise import NoiseSource, SignalShape
 from cudt.utils.errors import UserError
 

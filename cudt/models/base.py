@@ -18,13 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config import plugins
-from cudt.config.schema import ModelSection, NamedSection, Recipe
-from cudt.data import hub
+from cudt.config.schema import ModelSection, NamedSection
 from cudt.data.batching import Batch, lengths_of, to_device
 from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.errors import UserError
 
 Visit = Callable[[Tensor], object]
 """Reads a layer's state."""
@@ -106,22 +104,7 @@ def build_model(config: ModelSection, task: Task, data_root: Path | None) -> Lay
 
 
 def check_model(config: ModelSection, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a model and a task that do not fit together, before the task's data are read (which
-    can take an hour).
-    """
+    """Refuse a model that is missing or does not fit the task, before the task's data are read."""
     module = plugins.load("model", config.name)
     if hasattr(module, "check"):
         module.check(config, task, data_root)
-
-
-def missing_weights(recipe: Recipe, data_root: Path | None) -> str | None:
-    """Which pretrained weights a recipe is missing and how to get them, found without downloading;
-    None if there are all.
-    """
-    try:
-        check_model(recipe.model, recipe.task, data_root)
-        if recipe.model.tokenizer_source is not None:
-            hub.check(recipe.model.tokenizer_source, data_root)
-    except UserError as error:
-        return str(error)
-    return None

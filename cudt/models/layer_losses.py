@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.noise import CPU, NoiseSource, SignalShape
 from cudt.tasks.base import Task
 from cudt.utils.autocast import Precision, computing_in
-from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.errors import UserError
 from cudt.utils.transfer import sent
 
 #: How many entries of each frozen weight go into its digest; hashing all of them takes long.
@@ -50,6 +49,12 @@ class Measurement:
     def layer_scores(self) -> Tensor:
         """The weighted mean score of each layer."""
         return self.scores @ self.weights / self.weights.sum()
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Tensor], ids: list[str]) -> Measurement:
+        """From losses, scores, one row of weights and, for some tasks, one of input scores."""
+        losses, scores, weights, *inputs = rows
+        return cls(losses, scores, weights[0], ids, inputs[0][0] if inputs else None)
 
     @classmethod
     def joined(cls, parts: Sequence[Measurement]) -> Measurement:
@@ -168,17 +173,14 @@ class LayerwiseLosses(nn.Module):
     def load_learned_weights(self, weights: dict[str, Tensor]) -> None:
         """Load what `learned_weights` returned; a UserError if they belong to another model."""
         own = self.state_dict()
-        held = {
-            name: like(value, own[name]) if name in own else value
-            for name, value in weights.items()
-        }
+        held = {name: like(one, own.get(name, one)) for name, one in weights.items()}
         missing, unexpected = self.load_state_dict(held, strict=False)
         absent = sorted(set(missing) - self._frozen_or_repeated())
-        problems = [f"missing key '{name}'" for name in absent]
-        problems += [f"unexpected key '{name}'" for name in unexpected]
-        if problems:
-            more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-            raise UserError(f"checkpoint does not fit this model: {problems[0]}{more}")
+        keys = [f"missing key '{name}'" for name in absent]
+        keys += [f"unexpected key '{name}'" for name in unexpected]
+        if keys:
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            raise UserError(f"checkpoint does not fit this model: {keys[0]}{more}")
 
     def frozen_digest(self) -> str:
         """A digest of the frozen weights, which checkpoints do not contain; empty if there are
@@ -238,22 +240,9 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     for one, squared in torch.stack(sums).tolist():
         total, squares = total + one, squares + squared
     mean = total / count
-    if not math.isfinite(squares):
-        raise UserError(
-            "σ_x is not finite: the clean signal (pixels, or embeddings of tokens) has NaN or "
-            "infinite values; check the data and the pretrained weights"
-        )
     sigma = math.sqrt(max(squares / count - mean**2, 0.0))
-    # The difference of two equal numbers is not always 0.
-    if sigma > 1e-6 * abs(mean):
-        return sigma
-    warnings.warn(
-        "σ_x = 0: the clean signal (pixels, or embeddings of tokens) is constant, so only γ = 0 "
-        "and discrete noise can be evaluated; check the data and the pretrained weights",
-        DataWarning,
-        stacklevel=2,
-    )
-    return 0.0
+    # The difference of two equal numbers is not always 0. Noise refuses a σ_x of 0 or NaN.
+    return 0.0 if sigma <= 1e-6 * abs(mean) else sigma
 
 
 @torch.no_grad()
@@ -264,31 +253,22 @@ def measure_batches(
     gammas: Sequence[float],
     precision: Precision = "fp32",
 ) -> Iterator[list[Measurement]]:
-    """Losses and scores of the examples of each batch, a measurement at each level γ; in double
-    precision on the CPU.
+    """Each batch measured at each level γ; the numbers are in double precision on the CPU.
 
     All levels share one draw, and the device is waited for once per batch. `precision` is that of
     the model's forward pass.
     """
     device = next(layerwise.eval().parameters()).device
-    n_layers = layerwise.model.n_layers
     for batch, drawn in with_noise(layerwise.model, examples, noise if any(gammas) else None):
         weights = sent(layerwise.task.weights(batch).double(), device)
         levels = []
         for gamma in gammas:
             scaled = gamma * drawn if drawn is not None and gamma else None
-            inputs = layerwise.input_scores(batch, scaled)
             # Not around the loop: autocast would stay on in the caller, between two batches.
             with computing_in(precision, device):
                 rows = [*layerwise.judge(batch, scaled), weights.unsqueeze(0)]
-            levels.append(torch.cat(rows if inputs is None else [*rows, inputs.unsqueeze(0)]))
-        measured = []
-        for level in torch.stack(levels).cpu():
-            losses, scores, rest = (
-                level[:n_layers],
-                level[n_layers : 2 * n_layers],
-                level[2 * n_layers :],
-            )
-            inputs = rest[1] if len(rest) > 1 else None
-            measured.append(Measurement(losses, scores, rest[0], [*batch["ids"]], inputs))
-        yield measured
+            inputs = layerwise.input_scores(batch, scaled)
+            levels.append(rows if inputs is None else [*rows, inputs.unsqueeze(0)])
+        sizes = [len(rows) for rows in levels[0]]
+        on_cpu = torch.stack([torch.cat(rows) for rows in levels]).cpu()
+        yield [Measurement.of_rows(rows.split(sizes), [*batch["ids"]]) for rows in on_cpu]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,8 @@ class Anatomy:
     final_norm: nn.Module | None
     """The norm after the last layer of a pre-norm model, which belongs to the readout of every
     layer."""
+    lists_norm: bool
+    """Whether the last hidden state that the model lists has gone through the norm."""
 
 
 def dissect(model: Any, inputs: dict[str, Tensor]) -> Anatomy:
@@ -54,8 +56,10 @@ def dissect(model: Any, inputs: dict[str, Tensor]) -> Anatomy:
 
     Families name and nest their layers differently, but all return `hidden_states`.
     """
-    calls, listed = _watched(model, inputs, lambda: hidden_states(model, inputs))
-    states = listed[1:]
+    calls, output = watched(model, inputs)
+    embedding, *states = output.hidden_states
+    # Vision transformers list their last state without the norm, text models with it.
+    closed = getattr(output, "last_hidden_state", states[-1])
     by_class: dict[type, list[Call]] = {}
     for call in calls:
         by_class.setdefault(type(call[0]), []).append(call)
@@ -64,49 +68,34 @@ def dissect(model: Any, inputs: dict[str, Tensor]) -> Anatomy:
     if len(states) == 1:
         # Every module that is called once might be a single layer. A layer's input tells it from
         # the model around it.
-        ordered.sort(key=lambda candidates: not _same(candidates[0][1], listed[0]))
+        ordered.sort(key=lambda candidates: not _same(candidates[0][1], embedding))
     for candidates in ordered:
-        outputs = [call[2] for call in candidates]
-        if len(outputs) == len(states) and all(map(_same, outputs[:-1], states[:-1])):
-            norms = _between(calls, outputs[-1], states[-1])
-            if norms:
-                return Anatomy(tuple(call[0] for call in candidates), norms[0])
+        layers, outputs = [call[0] for call in candidates], [call[2] for call in candidates]
+        if len(outputs) != len(states) or not all(map(_same, outputs[:-1], states[:-1])):
+            continue
+        lists_norm = not _same(outputs[-1], states[-1])
+        norms = [
+            call[0] for call in calls if _same(call[1], outputs[-1]) and _same(call[2], closed)
+        ]
+        if _same(outputs[-1], closed):
+            return Anatomy(tuple(layers), None, lists_norm)
+        if norms:
+            return Anatomy(tuple(layers), norms[0], lists_norm)
     raise UserError(
         f"{type(model).__name__}: cannot find the layers that produce its {len(states)} hidden "
-        "states"
+        "states, and at most a norm after them"
     )
 
 
-def with_closing_norm(anatomy: Anatomy, model: Any, inputs: dict[str, Tensor]) -> Anatomy:
-    """The anatomy with the norm between the last layer and `last_hidden_state`, if there is one.
-
-    Vision transformers list their last hidden state without it, so that `dissect` does not see it.
-    """
-    calls, closed = _watched(model, inputs, lambda: model(**inputs).last_hidden_state)
-    last = [output for module, _, output in calls if module is anatomy.layers[-1]][-1]
-    norms = _between(calls, last, closed)
-    if not norms:
-        raise UserError(
-            f"{type(model).__name__}: more than a norm follows its last layer, which no readout "
-            "can contain"
-        )
-    return Anatomy(anatomy.layers, norms[0])
-
-
-def _between(calls: Sequence[Call], given: Tensor, returned: Any) -> list[nn.Module | None]:
-    """The modules that make one tensor from another; None for a tensor that is the same."""
-    if _same(given, returned):
-        return [None]
-    return [call[0] for call in calls if _same(call[1], given) and _same(call[2], returned)]
-
-
 @torch.no_grad()
-def _watched(
-    model: nn.Module, inputs: dict[str, Tensor], run: Callable[[], Any]
-) -> tuple[list[Call], Any]:
-    """The calls of all modules while `run` runs, in the order in which they finish, and what it
-    returns.
+def watched(model: Any, inputs: dict[str, Tensor]) -> tuple[list[Call], Any]:
+    """The calls of all modules in one forward pass, in the order in which they finish, and its
+    output with hidden states.
+
+    The first such pass makes transformers add hooks to modules inside the layers, for good, which
+    torch.compile cannot trace. There is no function to remove them, so it is done here.
     """
+    before = [(one, set(one._forward_hooks), _HOOKED in vars(one)) for one in model.modules()]
     calls: list[Call] = []
 
     def keep(module: nn.Module, given: Any, output: Any) -> None:
@@ -114,23 +103,12 @@ def _watched(
 
     try:
         with hooked(model.modules(), keep):
-            return calls, run()
+            return calls, model(**inputs, output_hidden_states=True)
     except Exception as error:  # models that need other inputs raise many kinds of errors
         what = "text" if "input_ids" in inputs else "images"
         raise UserError(
             f"{type(model).__name__} cannot be used as a model of {what}: {error}"
         ) from None
-
-
-def hidden_states(model: Any, inputs: dict[str, Tensor]) -> Sequence[Tensor]:
-    """The hidden states that a model of transformers lists, the embedding first.
-
-    The first such call makes transformers add hooks to modules inside the layers, for good, which
-    torch.compile cannot trace. There is no function to remove them, so it is done here.
-    """
-    before = [(one, set(one._forward_hooks), _HOOKED in vars(one)) for one in model.modules()]
-    try:
-        return model(**inputs, output_hidden_states=True).hidden_states
     finally:
         for module, hooks, was_hooked in before:
             for added in set(module._forward_hooks) - hooks:

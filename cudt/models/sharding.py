@@ -58,25 +58,18 @@ def sharding_for(accelerator: Accelerator) -> Sharding | None:
     if not is_asked_for() or accelerator.num_processes == 1:
         return None
     plugin = FullyShardedDataParallelPlugin()
-    for key, refused, how in (
-        (
-            "fsdp_version",
-            os.environ.get("FSDP_VERSION", "1") != "2",
-            "cudt shards with FSDP2; set fsdp_config.fsdp_version to 2",
-        ),
-        (
-            "fsdp_activation_checkpointing",
-            plugin.activation_checkpointing,
-            "set it to false; the recipe's model.gradient_checkpointing does the same",
-        ),
-        (
-            "fsdp_offload_params",
-            isinstance(plugin.cpu_offload, CPUOffloadPolicy),
-            "cudt keeps weights on their devices; set it to false and add devices",
-        ),
-    ):
-        if refused:
-            raise UserError(f"{key}: {how}")
+    if os.environ.get("FSDP_VERSION", "1") != "2":
+        raise UserError("fsdp_version: cudt shards with FSDP2; set fsdp_config.fsdp_version to 2")
+    if plugin.activation_checkpointing:
+        raise UserError(
+            "fsdp_activation_checkpointing: set it to false; the recipe's "
+            "model.gradient_checkpointing does the same"
+        )
+    if isinstance(plugin.cpu_offload, CPUOffloadPolicy):
+        raise UserError(
+            "fsdp_offload_params: cudt keeps weights on their devices; set it to false and add "
+            "devices"
+        )
     dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
     return Sharding(accelerator.device, dtype, plugin.reshard_after_forward is True)
 
@@ -160,21 +153,3 @@ def like(value: Tensor, weight: Tensor) -> Tensor:
     # view of it.
     mesh, placements = weight.device_mesh, weight.placements
     return distribute_tensor(value, mesh, placements, src_data_rank=None).clone()
-
-
-def part(weight: Tensor) -> Tensor:
-    """What this process holds of a weight: its shard, or the weight itself if it is not sharded."""
-    return weight.to_local() if isinstance(weight, DTensor) else weight
-
-
-def rows(weight: Tensor) -> slice:
-    """Which rows of a whole weight are this process's part of it."""
-    if not isinstance(weight, DTensor):
-        return slice(0, len(weight) if weight.dim() else 1)
-    # FSDP splits the rows as torch.chunk does.
-    sizes = [
-        len(chunk)
-        for chunk in torch.empty(len(weight), device="meta").chunk(weight.device_mesh.size())
-    ]
-    start = sum(sizes[: weight.device_mesh.get_local_rank()])
-    return slice(start, start + len(weight.to_local()))

@@ -31,14 +31,7 @@ from cudt.config.schema import NamedSection
 from cudt.data import hub
 from cudt.data.batching import Batch
 from cudt.models.patches import FrameModel, check_video, video_task
-from cudt.models.pretrained import (
-    Pretrained,
-    dissect,
-    hidden_states,
-    save_encoder,
-    with_adapters,
-    with_closing_norm,
-)
+from cudt.models.pretrained import Pretrained, dissect, save_encoder, watched, with_adapters
 from cudt.tasks.base import Task
 from cudt.tasks.video_denoising import VideoDenoising
 from cudt.utils.compat import survive_torchvision_mismatch
@@ -49,8 +42,6 @@ from torchvision.transforms.v2 import functional  # noqa: E402  (after what lets
 
 Config = sections.Vit
 
-#: Bilinear and bicubic, by PIL's numbers.
-_SMOOTH = (2, 3)
 #: Python code that restores a frame with what `save_pretrained` wrote.
 _SNIPPET = """\
 import torch
@@ -82,8 +73,7 @@ class ViT(FrameModel, Pretrained):
         # Not blank: a model could answer 0 to 0, with and without its norm.
         blank = torch.linspace(-1, 1, 3 * math.prod(self.processed))
         picture = {"pixel_values": blank.reshape(1, 3, *self.processed)}
-        anatomy = dissect(encoder.eval(), picture)
-        super().__init__(with_closing_norm(anatomy, encoder, picture) if linear else anatomy)
+        super().__init__(dissect(encoder.eval(), picture))
         self.side: int = encoder.config.patch_size
         self.resample: int = processor.resample
         self.frame = (task.height, task.width)
@@ -145,7 +135,7 @@ class ViT(FrameModel, Pretrained):
         return [] if self.head is None else list(self.head.parameters())
 
     def save_pretrained(self, folder: Path) -> str | None:
-        if self.head is None and self._anatomy[0].final_norm is not None:
+        if self.head is None and self._anatomy[0].lists_norm:
             # Its last hidden state is listed with the norm, and the direct readout has none.
             return None
         rows, columns = (length // self.side for length in self.processed)
@@ -182,10 +172,11 @@ def build(config: Config, task: Task, data_root: Path | None) -> ViT:
     video = video_task(task, config.name)
     encoder = hub.load_encoder(config.source, data_root)
     processor = hub.load_image_processor(config.source, data_root)
-    problem = _problem(encoder, processor, config)
+    problem = _problem(encoder, _size(processor), config)
     if not problem:
         model = ViT(encoder, processor, video, config.readout == "linear")
-        problem = _problem_of_order(model)
+        if not _ends_with_patches(model):
+            problem = f"the last tokens of {type(encoder).__name__} are not its patches"
     if problem:
         raise UserError(f"model '{config.pretrained}': {problem}")
     _freeze_unused(model)
@@ -195,17 +186,16 @@ def build(config: Config, task: Task, data_root: Path | None) -> ViT:
 
 
 def _size(processor: Any) -> tuple[int, int]:
-    """Height and width of the processor's output; 0 if unknown."""
+    """Height and width of the processor's output; 0 if it does not resize."""
     crops = getattr(processor, "do_center_crop", False)
-    size = (processor.crop_size if crops else processor.size) or {}
+    size = (processor.crop_size if crops else processor.size if processor.do_resize else {}) or {}
     return size.get("height") or 0, size.get("width") or 0
 
 
-def _problem(encoder: Any, processor: Any, config: Config) -> str:
+def _problem(encoder: Any, size: tuple[int, int], config: Config) -> str:
     """Why the tokens of a model cannot be read as pixels; empty if they can."""
-    side = getattr(encoder.config, "patch_size", None)
-    width, size = getattr(encoder.config, "hidden_size", None), _size(processor)
-    if not isinstance(side, int) or width is None:
+    side, width = getattr(encoder.config, "patch_size", None), encoder.config.hidden_size
+    if not isinstance(side, int):
         return f"{type(encoder).__name__} does not split images into square patches"
     if config.readout == "direct" and width != 3 * side**2:
         return (
@@ -213,18 +203,17 @@ def _problem(encoder: Any, processor: Any, config: Config) -> str:
             f"channels has {3 * side**2}; both must agree to read tokens as pixels (as in ViT-Base "
             "with patches of 16); set model.readout to linear"
         )
-    if not (processor.do_resize and all(size)):
-        return "its image processor does not define an output height and width"
-    if size[0] % side or size[1] % side:
-        return f"images of {size[0]}×{size[1]} pixels do not fit patches of {side}×{side}"
-    if processor.resample not in _SMOOTH:
-        return "its image processor must resize by bilinear or bicubic interpolation"
+    if not all(size) or any(length % side for length in size):
+        return (
+            f"its image processor makes images of {size[0]}×{size[1]} pixels, which patches of "
+            f"{side}×{side} do not divide"
+        )
     return ""
 
 
 @torch.no_grad()
-def _problem_of_order(model: ViT) -> str:
-    """Whether the last tokens of an encoder are not the patches in their order.
+def _ends_with_patches(model: ViT) -> bool:
+    """Whether the last tokens of an encoder are the patches in their order.
 
     Two images differ from a blank one, one in its first patch and one in its last. Before the first
     layer, each must differ only in the token of that patch.
@@ -232,14 +221,12 @@ def _problem_of_order(model: ViT) -> str:
     pictures = torch.zeros(3, 3, *model.processed)
     pictures[1, :, : model.side, : model.side] = 1
     pictures[2, :, -model.side :, -model.side :] = 1
-    blank, *others = hidden_states(model.encoder, {"pixel_values": pictures})[0]
+    blank, *others = watched(model.encoder, {"pixel_values": pictures})[1].hidden_states[0]
     n_patches = math.prod(model.processed) // model.side**2
     changes = [(other - blank).abs().amax(-1) for other in others]
     # With a tolerance, because libraries may round the same patch differently in another image.
     changed = [(change > 1e-3 * change.max()).nonzero().flatten().tolist() for change in changes]
-    if changed == [[len(blank) - n_patches], [len(blank) - 1]]:
-        return ""
-    return f"the last tokens of {type(model.encoder).__name__} are not its patches"
+    return changed == [[len(blank) - n_patches], [len(blank) - 1]]
 
 
 @torch.enable_grad()

@@ -29,7 +29,6 @@ from cudt.tasks.base import IGNORED
 
 #: Logits in memory at a time: 64 MB in fp32.
 CHUNK = 2**24
-
 Sums = list[Any]
 """∂J/∂weight and ∂J/∂bias of a head; None for a bias that it does not have."""
 
@@ -44,31 +43,11 @@ def positions(batch: Batch) -> Tensor:
     return (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """The labels of a batch, and the examples they belong to."""
-
-    targets: Tensor
-    """(tokens,): the label of each."""
-    rows: Tensor
-    """(tokens,): the example that each belongs to."""
-    counts: Tensor
-    """(examples,): the number of each example's tokens."""
-
-    @classmethod
-    def of(cls, batch: Batch) -> Labelled:
-        labels, found = batch["labels"], positions(batch)
-        rows = found.div(labels.shape[1], rounding_mode="floor")
-        return cls(labels.flatten()[found], rows, (labels != IGNORED).sum(1))
-
-    def means(self, values: Tensor) -> Tensor:
-        """The mean of each example's tokens."""
-        sums = values.new_zeros(len(self.counts)).index_add(0, self.rows, values)
-        return sums / self.counts.clamp_min(1)
-
-    def by_token(self, weights: Tensor) -> Tensor:
-        """The weight of each token in Σ weight·mean over the examples."""
-        return (weights / self.counts.clamp_min(1))[self.rows]
+def labels_of(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """The label of each labelled token, the example of each, and the tokens of each example."""
+    labels, found = batch["labels"], positions(batch)
+    rows = found.div(labels.shape[1], rounding_mode="floor")
+    return labels.flatten()[found], rows, (labels != IGNORED).sum(1).clamp_min(1)
 
 
 @dataclass(frozen=True)
@@ -91,39 +70,34 @@ class TokenLogits:
         return dataclasses.replace(self, dtype=torch.float64)
 
     def adding_to(self, gradient: HeadGradient, row: int) -> TokenLogits:
-        """The same logits, whose losses are a row of those that a head's gradient is added up for."""
+        """The same logits; their losses are a row of those that a head's gradient is added up for."""
         return dataclasses.replace(self, added_to=(gradient, row))
 
     def mean_losses(self, batch: Batch) -> Tensor:
         """The mean of −log softmax(head(state))_target over each example's tokens."""
-        labelled = Labelled.of(batch)
-        needs_gradients = self.states.requires_grad or is_trained(self.head)
-        if not (torch.is_grad_enabled() and needs_gradients):
-            return labelled.means(self._losses_and_hits(labelled.targets)[0])
+        is_learned = self.states.requires_grad or is_trained(self.head)
+        if not (torch.is_grad_enabled() and is_learned):
+            return self.judge(batch)[0]
+        targets, rows, counts = labels_of(batch)
         weights, sums = None, None
         if self.added_to is not None and is_trained(self.head):
             gradient, row = self.added_to
-            sums = gradient.sums_of(self.head)
-            weights = labelled.by_token(gradient.announced[row])
+            weights, sums = (gradient.announced[row] / counts)[rows], gradient.sums_of(self.head)
         apply: Any = _Losses.apply
-        head = (self.head.weight, self.head.bias)
-        losses = apply(self.states, *head, labelled.targets, self.dtype, weights, sums)
-        return labelled.means(losses)
-
-    def judge(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """For each example the mean loss, and the share of targets that are the likeliest word."""
-        labelled = Labelled.of(batch)
-        losses, hits = self._losses_and_hits(labelled.targets)
-        return labelled.means(losses), labelled.means(hits)
+        weight, bias = self.head.weight, self.head.bias
+        losses = apply(self.states, weight, bias, targets, self.dtype, weights, sums)
+        return losses.new_zeros(len(counts)).index_add(0, rows, losses) / counts
 
     @torch.no_grad()
-    def _losses_and_hits(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        losses = torch.empty_like(targets, dtype=self.dtype)
-        hits = torch.empty_like(losses)
-        tensors = _for_product(self.states, self.head.weight, self.head.bias)
-        for part, found, log_p in _chunks(*tensors, targets, self.dtype):
-            losses[part] = found
-            hits[part] = (log_p.argmax(1) == targets[part]).to(self.dtype)
+    def judge(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """For each example the mean loss, and the share of targets that are the likeliest word."""
+        targets, rows, counts = labels_of(batch)
+        factors = _factors(self.states, self.head.weight, self.head.bias)
+        means = torch.zeros(2, len(counts), dtype=self.dtype, device=targets.device)
+        for part, losses, log_p in _chunks(*factors, targets, self.dtype):
+            hits = (log_p.argmax(1) == targets[part]).to(self.dtype)
+            means.index_add_(1, rows[part], torch.stack([losses, hits]))
+        losses, hits = means / counts
         return losses, hits
 
 
@@ -136,8 +110,8 @@ class HeadGradient:
     """∂J/∂head of all layers, added up in one buffer while their losses are computed.
 
     `announced` is ∂J/∂losses, (layers, examples), of losses that are still to be computed, up to a
-    factor. The backward pass must follow it, and finds the factor; without it, it would compute the
-    logits of every layer again.
+    factor, which the backward pass finds. Without it the backward pass would compute the logits of
+    every layer again.
     """
 
     def __init__(self, announced: Tensor) -> None:
@@ -153,62 +127,51 @@ class HeadGradient:
 class _Losses(torch.autograd.Function):
     """The loss of each token, with gradients for the states and the head.
 
-    With `sums`, the head's gradient was added to them for the given weights of the losses. Of the
-    layers that share them, the first in the backward pass hands them over.
+    With `sums`, the part of the head's gradient is added to them, for given `weights` of the
+    losses. Of the layers that share them, the first in the backward pass hands them over.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        states: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        dtype: torch.dtype,
-        weights: Tensor | None,
-        sums: Sums | None,
-    ) -> Tensor:
-        tensors = _for_product(states, weight, bias)
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        states, weight, bias, targets, dtype, weights, sums = given
+        factors = _factors(states, weight, bias)
         losses = torch.empty_like(targets, dtype=dtype)
-        gradient = torch.empty_like(tensors[0]) if ctx.needs_input_grad[0] else None
-        for part, found, log_p in _chunks(*tensors, targets, dtype):
+        gradient = torch.empty_like(factors[0]) if ctx.needs_input_grad[0] else None
+        for part, found, log_p in _chunks(*factors, targets, dtype):
             losses[part] = found
-            p = _minus_one_hot(log_p, targets[part], tensors[0].dtype)
+            p = _minus_one_hot(log_p, targets[part], factors[0].dtype)
             if gradient is not None:
-                torch.mm(p, tensors[1], out=gradient[part])
-            if sums is not None and weights is not None:
-                _add(sums, weights[part], p, tensors[0][part])
-        again = sums is None and any(ctx.needs_input_grad[1:3])
-        ctx.dtype, ctx.again, ctx.sums = dtype, again, sums
-        ctx.save_for_backward(
-            gradient, weights, *((*tensors, weight, bias, targets) if again else ())
-        )
+                torch.mm(p, factors[1], out=gradient[part])
+            if sums is not None:
+                _add(sums, weights[part], p, factors[0][part])
+        ctx.again = sums is None and any(ctx.needs_input_grad[1:3])
+        ctx.dtype, ctx.sums = dtype, sums
+        kept = (*factors, weight, bias, targets) if ctx.again else (weights,)
+        ctx.save_for_backward(gradient, *kept)
         return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_loss: Tensor) -> Any:
-        gradient, weights, *saved = ctx.saved_tensors
+        gradient, *kept = ctx.saved_tensors
         by_state = None if gradient is None else by_loss.unsqueeze(1) * gradient
-        found: Sums = [None, None]
+        by_head: Sums = [None, None]
         if ctx.again:
-            *tensors, weight, bias, targets = saved
-            found = _zeros(weight, bias)
-            for part, _, log_p in _chunks(*tensors, targets, ctx.dtype):
-                p = _minus_one_hot(log_p, targets[part], tensors[0].dtype)
-                _add(found, by_loss[part], p, tensors[0][part])
+            *factors, weight, bias, targets = kept
+            by_head = _zeros(weight, bias)
+            for part, _, log_p in _chunks(*factors, targets, ctx.dtype):
+                p = _minus_one_hot(log_p, targets[part], factors[0].dtype)
+                _add(by_head, by_loss[part], p, factors[0][part])
         elif ctx.sums:
-            largest = weights.abs().argmax()
-            factor = by_loss[largest] / weights[largest]
-            # In place and without another reference: autograd keeps them as the gradient.
-            found = [None if one is None else one.mul_(factor.to(one.dtype)) for one in ctx.sums]
+            largest = kept[0].abs().argmax()
+            factor = by_loss[largest] / kept[0][largest]
+            # In place and the only reference: autograd makes them the gradient without a copy.
+            by_head = [None if one is None else one.mul_(factor.to(one.dtype)) for one in ctx.sums]
             ctx.sums.clear()
-        return by_state, *found, None, None, None, None
+        return by_state, *by_head, None, None, None, None
 
 
-def _for_product(
-    states: Tensor, weight: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
+def _factors(states: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Any, ...]:
     """States, weight and bias in the number format of their product, which autocast may choose."""
     kind = weight.device.type
     is_on = torch.is_autocast_enabled(kind)
@@ -223,9 +186,9 @@ def _chunks(
     overwrites.
     """
     tokens, words = len(targets), len(weight)
-    n_chunks = -(-tokens // max(1, CHUNK // words))
+    n_chunks = max(1, -(-tokens // max(1, CHUNK // words)))
     # Chunks of equal size: a short last one would take more time per token.
-    size = max(1, -(-tokens // max(1, n_chunks)))
+    size = max(1, -(-tokens // n_chunks))
     buffer = states.new_empty(size, words)
     for start in range(0, tokens, size):
         part = slice(start, min(start + size, tokens))

@@ -14,7 +14,7 @@ from cudt.config.schema import NamedSection
 from cudt.data import hub
 from cudt.data.hub import DEFAULT_ROOT
 from cudt.data.records import HubSet
-from cudt.models.base import missing_weights
+from cudt.models.base import check_model
 from cudt.reproduce.scale import Completions, Experiment
 from cudt.tasks import other_data
 from cudt.utils.errors import UserError
@@ -61,9 +61,14 @@ def _missing_of(experiment: Experiment, name: str, data_root: Path | None) -> li
 
 def missing_for_recipe(recipe: NamedRecipe, data_root: Path | None) -> list[str]:
     """What a recipe cannot be trained without, and how to get it; empty if nothing is missing."""
-    weights = missing_weights(recipe.settings, data_root)
-    found = [*([weights] if weights else []), *missing_data(recipe.settings.task, data_root)]
-    return list(dict.fromkeys(found))
+    settings, found = recipe.settings, []
+    try:
+        check_model(settings.model, settings.task, data_root)
+        if settings.model.tokenizer_source is not None:
+            hub.check(settings.model.tokenizer_source, data_root)
+    except UserError as error:
+        found.append(str(error))
+    return list(dict.fromkeys([*found, *missing_data(settings.task, data_root)]))
 
 
 def missing_data(task: NamedSection, data_root: Path | None) -> Iterator[str]:

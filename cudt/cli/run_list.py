@@ -10,8 +10,8 @@ from typing import Any
 
 from cudt.config import yaml
 from cudt.config.differences import flat_values, names_apart, short_path, without_descent
+from cudt.config.levels import distribution
 from cudt.evaluation.curves import area_under_curve
-from cudt.noise import distribution
 from cudt.runs import checksums
 from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, read_info

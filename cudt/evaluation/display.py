@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 from rich.table import Table
 
+from cudt.config.levels import distribution, scale_of
 from cudt.evaluation import carry_over
 from cudt.evaluation.curves import area_under_curve, further_metrics, input_metric, metric_and_ends
 from cudt.evaluation.exit_rules import RULES, ExitRule
-from cudt.noise import distribution, scale_of
 from cudt.runs.run import Run
 from cudt.utils.numbers import short_number
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from cudt.config.levels import training_level
 from cudt.data.splits import SEEN, Split
 from cudt.evaluation import carry_over, exits, notes, parts
 from cudt.evaluation.grid import Grid
@@ -24,7 +25,7 @@ from cudt.evaluation.tables import (
 )
 from cudt.evaluation.team import led_by_main, results
 from cudt.models.layer_losses import LayerwiseLosses, Measurement
-from cudt.noise import NoiseSource, TextNoise, noise_kind, training_level
+from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.runs import checksums
 from cudt.runs.data_root import data_root_of
 from cudt.runs.examples import Part, Pieces

@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from cudt.config.levels import training_level
 from cudt.data.batching import Batch
 from cudt.data.loading import Share
 from cudt.data.splits import Split
@@ -26,7 +27,7 @@ from cudt.evaluation.layer_flops import FlopCounts, LayerFlops
 from cudt.evaluation.passes import Pass, loading
 from cudt.evaluation.team import results
 from cudt.models.layer_losses import LayerwiseLosses, with_noise
-from cudt.noise import NoiseSource, TextNoise, noise_kind, training_level
+from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.runs import checksums
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES, file_of

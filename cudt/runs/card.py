@@ -99,9 +99,7 @@ class Card:
             **vars(self),
             metadata=self._metadata(info),
             info=info,
-            objective=environment.from_string(OBJECTIVES.get(info.objective, "")).render(
-                info=info
-            ),
+            objective=environment.from_string(OBJECTIVES.get(info.objective, "")).render(info=info),
             layers=table[table["split"] == "validation"].to_dict("records"),
             verdicts={one.layer: one for one in info.verdicts},
         )

@@ -107,9 +107,7 @@ def test_other_noise_seeds_replace_every_level_of_their_kind_of_noise(run):
 def test_the_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        "cudt.method.objectives.Constrained.rank", lambda *_: [0.0]
-    )
+    monkeypatch.setattr("cudt.method.objectives.Constrained.rank", lambda *_: [0.0])
     best = train_quietly(tiny_recipe(), tmp_path)
     last = train_quietly(tiny_recipe("training.select=last"), tmp_path)
     evaluate(best)

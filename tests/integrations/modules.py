@@ -150,7 +150,7 @@ def by_hand(
             with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
                 f = model(*batch)
             seen.append(f.detach())
-            mine = f[chosen.indices(chosen.layers)]
+            mine = chosen.select(f)
             chosen.value(mine).backward()
             nn.utils.clip_grad_norm_([*model.parameters(), *descent.slack_parameters()], clip)
             chosen.dual_step(mine)

@@ -11,16 +11,14 @@ import numpy as np
 import pytest
 import torch
 
+from cudt.config.levels import distribution, scale_of, training_level
 from cudt.noise import (
     ALPHABET,
     DISCRETE,
     NoiseSource,
     SignalShape,
-    distribution,
     example_seed,
-    scale_of,
     signal_noise,
-    training_level,
 )
 from cudt.utils.errors import UserError
 from tests.promises.test_noise_is_paired import LONG, WORD

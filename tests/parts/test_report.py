@@ -176,9 +176,10 @@ def test_runs_of_one_recipe_on_other_test_data_are_apart(plant, tmp_path):
         plant(seed=seed, test_data=data)
     plant("erm", test_data="old")
     found = read(tmp_path)
-    assert sorted(found.runs["family"]) == ["reviews-ut, test data=1"] * 2 + [
-        "reviews-ut, test data=2"
-    ] * 2
+    assert (
+        sorted(found.runs["family"])
+        == ["reviews-ut, test data=1"] * 2 + ["reviews-ut, test data=2"] * 2
+    )
     assert [len(match) for match in compare.matches(found.runs)] == [2]
     assert "2 different sets of test data" in found.warnings[0]
 
@@ -283,9 +284,7 @@ def test_erm_is_matched_with_the_constrained_runs_of_its_model_settings(plant, t
     assert all(runs.loc[match, "model_text"].nunique() == 1 for match in found)
 
 
-def test_repeated_settings_are_compared_on_their_own_also_with_erm_trained_by_hand(
-    plant, tmp_path
-):
+def test_repeated_settings_are_compared_on_their_own_also_with_erm_trained_by_hand(plant, tmp_path):
     for alpha in (0.2, 0.3):
         plant(overrides=[f"descent.alpha={alpha}"])
     plant("constrained", overrides=["model.width=32"])
@@ -396,7 +395,12 @@ def test_the_papers_unconstrained_model_has_the_settings_that_its_recipe_names(
         loaded = recipes.load("avenue-dust", tied, objective=objective)
         facts = {"layers": 3, "gamma_train": 0.0, "variant": f"{objective}{tied}"}
         make_video_run(
-            trained_run, tmp_path, {0.0: 9.0, 1.0: 30.0}, objective=objective, recipe=loaded, **facts
+            trained_run,
+            tmp_path,
+            {0.0: 9.0, 1.0: 30.0},
+            objective=objective,
+            recipe=loaded,
+            **facts,
         )
     rows = next(table for table in results(tmp_path) if table.is_published).csv()
     mine = rows[rows["seeds"] > 0].set_index("objective")
@@ -436,6 +440,8 @@ def test_vits_settings_are_converted_so_that_its_multipliers_stay():
     for plain, scaled in zip(gradients(1.0), gradients(factor), strict=True):
         assert plain is not None
         assert scaled is not None
+
+
 def test_the_best_run_of_a_search_is_the_one_of_the_result_tables(plant, tmp_path):
     for alpha, loss in ((0.2, 0.5), (0.3, 0.1), (0.4, 0.3)):
         plant(overrides=[f"descent.alpha={alpha}"], best={"validation_loss": loss})
@@ -495,7 +501,9 @@ def test_a_band_is_one_standard_deviation_over_seeds_or_one_runs_interval(plant,
     rows = charts.curves(shown, charts.lines_of(charts.pair(shown))).set_index("line")
     several, one = rows.loc["constrained (2 seeds)"], rows.loc["erm (1 seed)"]
     spread = math.sqrt(0.02)
-    assert several[["y", "low", "high"]].tolist() == pytest.approx([0.8, 0.8 - spread, 0.8 + spread])
+    assert several[["y", "low", "high"]].tolist() == pytest.approx(
+        [0.8, 0.8 - spread, 0.8 + spread]
+    )
     assert one[["y", "low", "high"]].tolist() == pytest.approx([0.5, 0.5 - REACH, 0.5 + REACH])
 
 

@@ -23,8 +23,7 @@ from tests.conftest import TINY
 
 #: The `--set` options of TINY as a search file's `fixed`.
 FIXED = {
-    key: yaml.parse(text, key)
-    for key, _, text in (setting.partition("=") for setting in TINY)
+    key: yaml.parse(text, key) for key, _, text in (setting.partition("=") for setting in TINY)
 }
 ALPHAS: dict[str, Any] = {"descent.alpha": [0.1, 0.2, 0.3]}
 ALPHA: dict[str, Any] = {"descent.alpha": {"low": 0.0, "high": 0.5}}

@@ -170,9 +170,7 @@ def test_discrete_noise_changes_prompts_but_not_responses(folder, pretrained):
 
     clean, responses = parts(task.examples("test"))
     assert parts(task.corrupted("test", DISCRETE, 0.0, 0)) == (clean, responses)
-    noisy, again, other = (
-        parts(task.corrupted("test", DISCRETE, 0.3, seed)) for seed in (0, 0, 1)
-    )
+    noisy, again, other = (parts(task.corrupted("test", DISCRETE, 0.3, seed)) for seed in (0, 0, 1))
     assert noisy == again
     assert noisy[0] != other[0]
     assert noisy[1] == other[1] == responses

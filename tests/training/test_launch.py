@@ -53,9 +53,7 @@ def files(run: Run) -> list[str]:
 
 def test_a_finished_run_has_no_checkpoint_and_each_of_its_weights_once(tmp_path, monkeypatch):
     ranks = itertools.count(0, -1)
-    monkeypatch.setattr(
-        "cudt.method.objectives.Constrained.rank", lambda *_: [float(next(ranks))]
-    )
+    monkeypatch.setattr("cudt.method.objectives.Constrained.rank", lambda *_: [float(next(ranks))])
     run = train_quietly(tiny_recipe(), tmp_path)
     assert files(run) == ["best.safetensors", "last.safetensors"]
     # The last of its epochs is the best.

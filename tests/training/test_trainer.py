@@ -317,9 +317,7 @@ def test_a_warm_up_epoch_is_best_only_while_there_is_no_other(tmp_path):
 def test_a_run_keeps_both_weights_and_both_multipliers_and_is_judged_by_the_selected(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        "cudt.method.objectives.Constrained.rank", lambda *_: [0.0]
-    )
+    monkeypatch.setattr("cudt.method.objectives.Constrained.rank", lambda *_: [0.0])
     settings = (
         "descent.alpha=0.5",
         "descent.resilience=slack",

@@ -47,7 +47,10 @@ class InputNoise:
         else:
             table = look_up(model)
             noise = self._on_tokens(inputs, table, seed)
-            hook = table.register_forward_hook(lambda module, given, clean: clean + noise.to(clean))
+            # A head that reads single examples looks up the tokens of one.
+            hook = table.register_forward_hook(
+                lambda module, given, clean: clean + noise.to(clean)[: len(clean)]
+            )
             try:
                 yield inputs
             finally:

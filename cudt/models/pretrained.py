@@ -57,9 +57,9 @@ def dissect(model: Any, inputs: dict[str, Tensor]) -> Anatomy:
     Families name and nest their layers differently, but all return `hidden_states`.
     """
     calls, output = watched(model, inputs)
-    embedding, *states = output.hidden_states
+    embedding, *states = getattr(output, "hidden_states", None) or (None,)
     # Vision transformers list their last state without the norm, text models with it.
-    closed = getattr(output, "last_hidden_state", states[-1])
+    closed = getattr(output, "last_hidden_state", states[-1] if states else None)
     by_class: dict[type, list[Call]] = {}
     for call in calls:
         by_class.setdefault(type(call[0]), []).append(call)

@@ -46,18 +46,19 @@ Config = sections.Vit
 _SNIPPET = """\
 import torch
 from safetensors.torch import load_file
-from torchvision.transforms.v2 import functional
+from torch.nn.functional import interpolate
 {load}
 mean, deviation = (torch.tensor(one).view(3, 1, 1) for one in ({mean}, {deviation}))
 frame = torch.full({frame}, 128.0)  # a grey picture, 0 to 255
-picture = functional.resize(frame.expand(1, 3, -1, -1), {size}, {resample}, antialias=True)
+resized = {{"mode": "{mode}", "antialias": True}}
+picture = interpolate(frame.expand(1, 3, -1, -1), {size}, **resized)
 with torch.no_grad():
     output = encoder(pixel_values=({scale} * picture - mean) / deviation, output_hidden_states=True)
 tokens = output.{state}[0, -{rows} * {columns} :]
 {read}patches = tokens.reshape({rows}, {columns}, -1, {side}, {side})
 restored = patches.permute(2, 0, 3, 1, 4).reshape(-1, *{size})
-grey = ((restored * deviation + mean) / {scale}).mean(0, keepdim=True)
-answer = functional.resize(grey, {frame}, {resample}, antialias=True)[0]
+grey = ((restored * deviation + mean) / {scale}).mean(0)
+answer = interpolate(grey.expand(1, 1, -1, -1), {frame}, **resized)[0, 0]
 """
 _READ = """\
 readout = load_file("FOLDER/readout.safetensors")
@@ -154,7 +155,7 @@ class ViT(FrameModel, Pretrained):
             mean=mean,
             deviation=deviation,
             scale=self.scale,
-            resample=self.resample,
+            mode={2: "bilinear", 3: "bicubic"}[self.resample],
             rows=rows,
             columns=columns,
             side=self.side,

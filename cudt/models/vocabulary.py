@@ -163,7 +163,7 @@ class _Losses(torch.autograd.Function):
                 p = _minus_one_hot(log_p, targets[part], factors[0].dtype)
                 _add(by_head, by_loss[part], p, factors[0][part])
         elif ctx.sums:
-            largest = kept[0].abs().argmax()
+            largest = kept[0].abs().argmax(0, keepdim=True)
             factor = by_loss[largest] / kept[0][largest]
             # In place and the only reference: autograd makes them the gradient without a copy.
             by_head = [None if one is None else one.mul_(factor.to(one.dtype)) for one in ctx.sums]

@@ -104,10 +104,11 @@ IMAGE_CONFIGS = _configs(
     dinov2_registers=("Dinov2WithRegisters", {**_DINOV2, "num_register_tokens": 2}),
     dinov3=("DINOv3ViT", {**SMALL_IMAGES, "num_register_tokens": 2}),  # a norm of another name
 )
+_LLAMA = {key: value for key, value in _CAUSAL.items() if key not in ("pad_token_id", "head_dim")}
 #: Causal language models; they norm, count positions and scale embeddings in ways of their own.
 CAUSAL = _configs(
-    llama=("Llama", {**_CAUSAL, "tie_word_embeddings": True}),
-    llama_untied=("Llama", {**_CAUSAL, "tie_word_embeddings": False}),
+    llama=("Llama", {**_LLAMA, "tie_word_embeddings": True}),
+    llama_untied=("Llama", {**_LLAMA, "tie_word_embeddings": False}),
     qwen2=("Qwen2", _CAUSAL),
     gemma=("Gemma", _CAUSAL),
     gpt2=(

@@ -15,8 +15,13 @@ from cudt.data.tokens import tokenise
 from cudt.models import causal, encoder, unrolled
 from cudt.tasks import text
 from cudt.utils.errors import DataWarning, UserError
-from tests.causal import instructions
-from tests.pretrained import tiny_llama, tiny_llama_tokenizer, tiny_pretrained, tiny_tokenizer
+from tests.pretrained import (
+    instructions,
+    tiny_llama,
+    tiny_llama_tokenizer,
+    tiny_pretrained,
+    tiny_tokenizer,
+)
 from tests.texts import write_reviews
 
 

@@ -35,7 +35,9 @@ FAMILIES = {
 def config_of(family: str, **changes: Any) -> Any:
     # Weights larger than usual, so that layers and losses differ clearly.
     known = {**CONFIGS, **CAUSAL, **IMAGE_CONFIGS}[family]
-    return changed(known, **{"initializer_range": 0.3, "pad_token_id": 0, "num_labels": 3, **changes})
+    return changed(
+        known, **{"initializer_range": 0.3, "pad_token_id": 0, "num_labels": 3, **changes}
+    )
 
 
 def model_of(head: str, family: str, **changes: Any) -> Any:
@@ -115,14 +117,13 @@ def test_the_model_is_left_as_it_was_and_not_kept_alive():
     # transformers leaves hooks of its own behind when it lists hidden states.
     before = model(**batch, output_hidden_states=True).logits
 
-    def state() -> Any:
-        modules = list(model.modules())
+    def state(modules: list[Any]) -> Any:
         return [(one.training, dict(one._forward_hooks), "forward" in vars(one)) for one in modules]
 
-    own, generator = state(), torch.get_rng_state()
+    own, generator = state([*model.modules()]), torch.get_rng_state()
     layer_losses(model, batch)
     assert torch.equal(torch.get_rng_state(), generator)
-    assert state() == own
+    assert state([*model.modules()]) == own
     assert torch.equal(model(**batch).logits, before)
     gone = weakref.ref(model)
     del model
@@ -172,6 +173,4 @@ def test_what_cannot_be_read_is_refused():
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_heads": 2}
     config = transformers.T5Config(vocab_size=50, decoder_start_token_id=0, **sizes)
     with pytest.raises(UserError, match="T5ForConditionalGeneration"):
-        layer_losses(
-            transformers.T5ForConditionalGeneration(config).eval(), batch_of("causal")
-        )
+        layer_losses(transformers.T5ForConditionalGeneration(config).eval(), batch_of("causal"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from cudt.tasks.token_logits import TokenLogits
 from transformers import AutoModelForCausalLM
 
 from cudt.models import causal
@@ -13,7 +14,6 @@ from cudt.noise import DISCRETE
 from cudt.tasks.alpaca import Alpaca, DialogueTokens
 from cudt.tasks.base import IGNORED
 from cudt.tasks.prompts import prompt_text
-from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.errors import DataWarning, UserError
 from tests.instructions import build, write_instructions
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer

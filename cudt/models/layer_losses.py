@@ -166,7 +166,7 @@ class LayerwiseLosses(nn.Module):
         self.model.visit_layers(signal if noise is None else signal + noise, batch, visit)
 
     def learned_weights(self) -> dict[str, Tensor]:
-        """The weights that training changes, each once: no frozen ones, such as those under LoRA."""
+        """The weights that training changes, each once; not those that LoRA freezes."""
         left_out = self._frozen_or_repeated()
         return {name: value for name, value in self.state_dict().items() if name not in left_out}
 

@@ -62,9 +62,7 @@ def layer_losses(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
 
 
 def anatomy_of(model: nn.Module, inputs: Mapping[str, Any]) -> Anatomy:
-    """The layers of a model, and its final norm where it lists its last state with it; `inputs` are
-    any batch that it reads.
-    """
+    """The layers and the final norm of a model; `inputs` are any batch that it reads."""
     if model not in _KNOWN:
         given = {name: one for name, one in inputs.items() if isinstance(one, Tensor)}
         if "input_ids" in given:
@@ -102,7 +100,7 @@ def recording(layers: tuple[nn.Module, ...]) -> Iterator[list[Any]]:
 
 @contextmanager
 def reading(layers: tuple[nn.Module, ...], outputs: list[Any], number: int) -> Iterator[None]:
-    """Inside it, a forward pass of the model is its head on the state of a layer, counted from 1."""
+    """Inside it, a forward pass of the model is its head on X_number, whatever its inputs."""
     state = first(outputs[number - 1])
     remaining = iter([*outputs[:-1], with_first(outputs[-1], state)])
     # Checkpointing would compute the layer again in the backward pass.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.tasks.video_denoising import VideoConfig, VideoDenoising
 from cudt.utils.errors import UserError
+
+Kind = TypeVar("Kind")
 
 
 def to_patches(frames: Tensor, side: int) -> Tensor:
@@ -67,40 +70,29 @@ class PatchModel(FrameModel):
 
     def __init__(self, config: PatchSection, task: Task) -> None:
         super().__init__()
-        video = video_task(task, config.name)
-        _check_size(config.patch, video.height, video.width)
+        frames = video(task, VideoDenoising, config.name)
+        _check_size(config.patch, frames.height, frames.width)
         self.n_layers = config.layers
         self.patch = config.patch
-        self.height, self.width = video.height, video.width
+        self.height, self.width = frames.height, frames.width
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         return from_patches(state, self.patch, self.height, self.width)
 
 
-def video_task(task: Task, model: str) -> VideoDenoising:
-    """The task as a video task; a UserError for any other."""
-    if not isinstance(task, VideoDenoising):
-        raise _no_video(model)
-    return task
-
-
-def check_video(task: NamedSection, model: str) -> VideoConfig:
-    """The task section as one of a video task; a UserError for any other."""
-    if not isinstance(task, VideoConfig):
-        raise _no_video(model)
-    return task
+def video(given: object, kind: type[Kind], model: str) -> Kind:
+    """A task as a video task, or its section as one of video; a UserError for any other."""
+    if not isinstance(given, kind):
+        raise UserError(
+            f"model {model} needs a video task: set task.name to ucsd, folder or another video task"
+        )
+    return given
 
 
 def check_patches(config: PatchSection, task: NamedSection, data_root: Path | None) -> None:
     """Refuse a task without video, or with frames that are not a multiple of the patch size."""
-    size = check_video(task, config.name).size
+    size = video(task, VideoConfig, config.name).size
     _check_size(config.patch, size, size)
-
-
-def _no_video(model: str) -> UserError:
-    return UserError(
-        f"model {model} needs a video task: set task.name to ucsd, folder or another video task"
-    )
 
 
 def _check_size(side: int, height: int, width: int) -> None:

@@ -251,11 +251,6 @@ def with_adapters(
     return adapted
 
 
-def is_adapted(model: Any) -> bool:
-    """Whether a model is wrapped by peft."""
-    return hasattr(model, "peft_config")
-
-
 def save_adapters(adapted: Any, folder: Path) -> None:
     """Save the adapters for peft, without the model that they adapt."""
     # The default "auto" would ask the hub whether the vocabulary has grown.
@@ -270,7 +265,7 @@ def save_encoder(encoder: Any, head: nn.Module | None, folder: Path) -> str:
         weights = {name: value.detach().cpu() for name, value in head.state_dict().items()}
         folder.mkdir(parents=True, exist_ok=True)
         save_file(weights, folder / "readout.safetensors")
-    if is_adapted(encoder):
+    if hasattr(encoder, "peft_config"):
         save_adapters(encoder, folder)
         encoder.config.save_pretrained(folder)  # it has the names of the classes
         name = "AutoPeftModelForFeatureExtraction"
@@ -279,5 +274,5 @@ def save_encoder(encoder: Any, head: nn.Module | None, folder: Path) -> str:
     # Without it, transformers would make a random pooler where cudt has none.
     takes_option = "add_pooling_layer" in inspect.signature(type(encoder).__init__).parameters
     lost = takes_option and getattr(encoder, "pooler", None) is None
-    options = ", add_pooling_layer=False" if lost else ""
-    return f'from transformers import AutoModel\nencoder = AutoModel.from_pretrained("FOLDER"{options})'
+    given = '"FOLDER", add_pooling_layer=False' if lost else '"FOLDER"'
+    return f"from transformers import AutoModel\nencoder = AutoModel.from_pretrained({given})"

@@ -30,10 +30,10 @@ from cudt.config.models import Lora, PretrainedName
 from cudt.config.schema import NamedSection
 from cudt.data import hub
 from cudt.data.batching import Batch
-from cudt.models.patches import FrameModel, check_video, video_task
+from cudt.models.patches import FrameModel, video
 from cudt.models.pretrained import Pretrained, dissect, save_encoder, watched, with_adapters
 from cudt.tasks.base import Task
-from cudt.tasks.video_denoising import VideoDenoising
+from cudt.tasks.video_denoising import VideoConfig, VideoDenoising
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
@@ -164,18 +164,18 @@ class ViT(FrameModel, Pretrained):
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
     """Refuse tasks without video, and models that are not available."""
-    check_video(task, config.name)
+    video(task, VideoConfig, config.name)
     hub.check(config.source, data_root)
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> ViT:
     """The model with the processor that belongs to it."""
-    video = video_task(task, config.name)
+    frames = video(task, VideoDenoising, config.name)
     encoder = hub.load_encoder(config.source, data_root)
     processor = hub.load_image_processor(config.source, data_root)
     problem = _problem(encoder, _size(processor), config)
     if not problem:
-        model = ViT(encoder, processor, video, config.readout == "linear")
+        model = ViT(encoder, processor, frames, config.readout == "linear")
         if not _ends_with_patches(model):
             problem = f"the last tokens of {type(encoder).__name__} are not its patches"
     if problem:

@@ -16,7 +16,7 @@ which takes a fourth.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,7 @@ class TokenLogits:
         return dataclasses.replace(self, dtype=torch.float64)
 
     def adding_to(self, gradient: HeadGradient, row: int) -> TokenLogits:
-        """The same logits; their losses are a row of those that a head's gradient is added up for."""
+        """The same logits, whose losses add a row's part to the gradient of the head."""
         return dataclasses.replace(self, added_to=(gradient, row))
 
     def mean_losses(self, batch: Batch) -> Tensor:
@@ -94,7 +94,7 @@ class TokenLogits:
         targets, rows, counts = labels_of(batch)
         factors = _factors(self.states, self.head.weight, self.head.bias)
         means = torch.zeros(2, len(counts), dtype=self.dtype, device=targets.device)
-        for part, losses, log_p in _chunks(*factors, targets, self.dtype):
+        for part, losses, log_p in _chunks(factors, targets, self.dtype):
             hits = (log_p.argmax(1) == targets[part]).to(self.dtype)
             means.index_add_(1, rows[part], torch.stack([losses, hits]))
         losses, hits = means / counts
@@ -137,7 +137,7 @@ class _Losses(torch.autograd.Function):
         factors = _factors(states, weight, bias)
         losses = torch.empty_like(targets, dtype=dtype)
         gradient = torch.empty_like(factors[0]) if ctx.needs_input_grad[0] else None
-        for part, found, log_p in _chunks(*factors, targets, dtype):
+        for part, found, log_p in _chunks(factors, targets, dtype):
             losses[part] = found
             p = _minus_one_hot(log_p, targets[part], factors[0].dtype)
             if gradient is not None:
@@ -159,7 +159,7 @@ class _Losses(torch.autograd.Function):
         if ctx.again:
             *factors, weight, bias, targets = kept
             by_head = _zeros(weight, bias)
-            for part, _, log_p in _chunks(*factors, targets, ctx.dtype):
+            for part, _, log_p in _chunks(factors, targets, ctx.dtype):
                 p = _minus_one_hot(log_p, targets[part], factors[0].dtype)
                 _add(by_head, by_loss[part], p, factors[0][part])
         elif ctx.sums:
@@ -180,11 +180,12 @@ def _factors(states: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Any, 
 
 
 def _chunks(
-    states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, dtype: torch.dtype
+    factors: Sequence[Any], targets: Tensor, dtype: torch.dtype
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """For each chunk of tokens its slice, the losses, and log softmax, which the next chunk
     overwrites.
     """
+    states, weight, bias = factors
     tokens, words = len(targets), len(weight)
     n_chunks = max(1, -(-tokens // max(1, CHUNK // words)))
     # Chunks of equal size: a short last one would take more time per token.

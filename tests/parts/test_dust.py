@@ -84,9 +84,9 @@ def test_tasks_and_frames_that_do_not_fit_are_refused_before_data_are_read(monke
     for module, section in ((dust, Config), (unrolled, UnrolledConfig)):
         config = section(name="x", patch=6, atoms=6)
         with pytest.raises(UserError, match=r"patch = 6: frames of 16×16 pixels are not a multi"):
-            module.build(config, videos, None)  # type: ignore[attr-defined]
+            module.build(config, videos, None)
         with pytest.raises(UserError, match="model x needs a video task: set"):
-            module.build(config, task, None)  # type: ignore[attr-defined]
+            module.build(config, task, None)
     monkeypatch.setattr("cudt.models.assemble.build_task", mock.Mock(side_effect=AssertionError))
     for name, override, message in (
         ("ucsd-dust", "task.size=100", "frames of 100×100 pixels are not a multiple"),

@@ -197,7 +197,7 @@ def test_an_adapter_stores_the_version_of_its_base_model(folders, monkeypatch, t
 def test_the_mean_is_over_real_tokens_and_the_first_is_the_first(folders):
     state = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(0))
     for readout in ("first", "mean"):
-        model = Encoder(hub.load_encoder(folders["bert"], None), 2, readout)  # type: ignore[arg-type]
+        model = Encoder(hub.load_encoder(folders["bert"], None), 2, readout)
         answers = model.readout(state, batch_of(WORDS))
         for row, tokens in enumerate(WORDS):
             pooled = state[row, 0] if readout == "first" else state[row, : len(tokens)].mean(0)
@@ -261,7 +261,7 @@ def test_compiled_layers_have_the_same_losses_gradients_and_names(
     assert len(calls) == count  # ALBERT uses one layer three times
     assert list(plain.state_dict()) == list(compiled.state_dict())
     losses = [one(batch_for(family)) for one in (plain, compiled)]
-    assert torch.allclose(*losses, rtol=1e-5)
+    assert torch.allclose(losses[0], losses[1], rtol=1e-5)
     for one in losses:
         one.mean().backward()
     for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):

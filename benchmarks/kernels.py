@@ -22,10 +22,8 @@ from benchmarks.bench import Bench, Outcome, interleaved
 from cudt import noise
 from cudt.config import recipe
 from cudt.models.assemble import assemble_model
+from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.noise import NoiseSource, SignalShape
-from cudt.tasks.head_gradient import HeadGradient
-from cudt.tasks.labelled import Labelled
-from cudt.tasks.token_logits import TokenLogits
 
 # ---------------------------------------------------------------- a readout over a vocabulary
 
@@ -59,7 +57,7 @@ def readout_ratios(tokens: int, width: int, words: int, trained: bool) -> list[f
     def ours() -> None:
         gradient = HeadGradient(weights)
         answer = TokenLogits(states, head).adding_to(gradient, 0)
-        losses = gradient.attach(answer.mean_losses(Labelled.of({"labels": labels})).unsqueeze(0))
+        losses = answer.mean_losses({"labels": labels})
         (losses * weights).sum().backward()
         states.grad = head.weight.grad = None
 

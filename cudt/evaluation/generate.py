@@ -9,7 +9,6 @@ command resumes.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 import warnings
@@ -25,8 +24,9 @@ from cudt.config.schema import Weights
 from cudt.data.loader import ALL, Share, n_batches, shared
 from cudt.data.text import Columns, read_files
 from cudt.evaluation.team import led_by_main, results
-from cudt.models.causal_network import Causal
+from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.pretrained import hooked
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
 from cudt.runs.completions import Completion, CompletionSet, read_completions, write_completions
 from cudt.runs.run import Run
@@ -266,7 +266,8 @@ class _Completing:
             [one.id for one in asked],
             [len(prompt) for prompt in prompts],
         )
-        with model.replacing(stream) if decoding.gamma else contextlib.nullcontext():
+        look_up = [model.lm.get_input_embeddings()] if decoding.gamma else []
+        with hooked(look_up, lambda module, given, embeddings: stream(embeddings)):
             outputs = complete(model, task.tokenizer, prompts, decoding.max_new_tokens)
         return [
             {

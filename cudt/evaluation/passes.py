@@ -10,8 +10,7 @@ from typing import Any
 
 from cudt.config.schema import Recipe
 from cudt.data.loader import Batch, Share, Workers, batches, n_batches
-from cudt.method.measurement import Measurement
-from cudt.models.layer_losses import LayerwiseLosses, measure_batches
+from cudt.models.layer_losses import LayerwiseLosses, Measurement, measure_batches
 from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.tasks.base import Split, Task
 from cudt.utils.autocast import Precision

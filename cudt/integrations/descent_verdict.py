@@ -11,7 +11,7 @@ from torch import Tensor
 from cudt.method import constraints
 from cudt.method.constraints import LayerVerdict
 from cudt.method.descent import LayerwiseDescent
-from cudt.method.measurement import Measurement
+from cudt.models.layer_losses import Measurement
 from cudt.utils.console import SafeConsole
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cudt.models.backbone import unwrapped
+from cudt.models.own_head import unwrapped
 from cudt.noise import NoiseSource, SignalShape
 from cudt.utils.errors import UserError
 
@@ -47,7 +47,10 @@ class InputNoise:
         else:
             table = look_up(model)
             noise = self._on_tokens(inputs, table, seed)
-            hook = table.register_forward_hook(lambda module, given, clean: clean + noise.to(clean))
+            # A head that reads single examples looks up the tokens of one.
+            hook = table.register_forward_hook(
+                lambda module, given, clean: clean + noise.to(clean)[: len(clean)]
+            )
             try:
                 yield inputs
             finally:

@@ -3,7 +3,7 @@ layer.
 
 Most heads are run again for each layer. Logits over a vocabulary are too large for that: where the
 head of a causal language model is one linear map, the losses of each layer are computed in chunks
-of tokens (tasks/token_logits.py).
+of tokens (models/vocabulary.py).
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor, nn
 
-from cudt.models.backbone import unwrapped
-from cudt.models.causal_network import has_linear_head
-from cudt.models.own_head import OwnHead, Recorded, evaluating, own_head
-from cudt.models.watched import five_tokens
+from cudt.models.causal import has_linear_head
+from cudt.models.own_head import anatomy_of, evaluating, reading, recording, unwrapped, with_first
+from cudt.models.pretrained import FIVE_TOKENS, first
+from cudt.models.vocabulary import HeadGradient, TokenLogits, positions
 from cudt.tasks.base import IGNORED
-from cudt.tasks.head_gradient import HeadGradient
-from cudt.tasks.labelled import Labelled, positions
-from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.errors import UserError
 
 Inputs = dict[str, Any]
@@ -48,13 +45,13 @@ class LayerReader:
         """
         self._model, self._autocast, self._shifted = model, autocast, shifted
         with evaluating(model):
-            self.head: OwnHead = own_head(model, _small_inputs(model))
-            self._tokens = _token_head(model, self.head) if in_chunks else None
+            self.anatomy = anatomy_of(model, _small_inputs(model))
+            self._tokens = _token_head(model) if in_chunks else None
 
     @property
     def n_layers(self) -> int:
         """L."""
-        return self.head.n_layers
+        return len(self.anatomy.layers)
 
     @property
     def reads_in_chunks(self) -> bool:
@@ -78,10 +75,10 @@ class LayerReader:
         if list(layers) == [self.n_layers]:
             return loss(wrapped, dict(inputs)).reshape(1)
         if self._tokens is not None:
-            with self.head.recording(self._model) as recorded:
+            with recording(self.anatomy.layers) as recorded:
                 self._run(wrapped, inputs)
             return self._token_losses(recorded, inputs, layers, weights)
-        with self.head.recording(self._model) as recorded:
+        with recording(self.anatomy.layers) as recorded:
             last = loss(wrapped, dict(inputs))
         return torch.stack([*self._head_losses(recorded, inputs, loss, layers[:-1], weights), last])
 
@@ -90,19 +87,22 @@ class LayerReader:
         labels.
         """
         counts, layers = n_labels(inputs, shifted=self._shifted), range(1, self.n_layers + 1)
-        with self.head.recording(self._model) as recorded:
+        with recording(self.anatomy.layers) as recorded:
             self._run(self._model, inputs)
         if self._tokens is not None:
             labelled = _labelled(inputs)
             read = [
-                self._token_logits(recorded, layer, labelled).mean_losses(Labelled.of(labelled))
+                self._token_logits(recorded, layer, labelled).mean_losses(labelled)
                 for layer in layers
             ]
             return torch.stack(read).double(), counts
         rows = []
         for row in range(len(counts)):
             # One by one: a loss is whatever the loop makes of a batch.
-            only, own = _row(inputs, row), recorded.of_example(row)
+            only, own = (
+                _row(inputs, row),
+                [with_first(one, first(one)[row : row + 1]) for one in recorded],
+            )
             rows.append(torch.stack(self._head_losses(own, only, loss, layers, None)))
         return torch.stack(rows, 1).double(), counts
 
@@ -124,7 +124,7 @@ class LayerReader:
 
     def _head_losses(
         self,
-        recorded: Recorded,
+        recorded: list[Any],
         inputs: Inputs,
         loss: Loss,
         layers: Sequence[int],
@@ -137,17 +137,16 @@ class LayerReader:
             with (
                 torch.set_grad_enabled(needs_gradient),
                 self._autocast(),
-                self.head.reading(recorded, layer),
+                reading(self.anatomy.layers, recorded, layer),
             ):
                 losses.append(loss(self._model, dict(inputs)).float())
         return losses
 
     def _token_losses(
-        self, recorded: Recorded, inputs: Inputs, layers: Sequence[int], weights: Tensor | None
+        self, recorded: list[Any], inputs: Inputs, layers: Sequence[int], weights: Tensor | None
     ) -> Tensor:
         batch = _labelled(inputs)
-        labelled = Labelled.of(batch)
-        counts = labelled.counts.to(torch.float32)
+        counts = (batch["labels"] != IGNORED).sum(1).to(torch.float32)
         head = (
             None
             if weights is None
@@ -161,16 +160,16 @@ class LayerReader:
             with torch.set_grad_enabled(needs_gradient):
                 logits = self._token_logits(recorded, layer, batch)
                 losses.append(
-                    (logits if head is None else logits.adding_to(head, row)).mean_losses(labelled)
+                    (logits if head is None else logits.adding_to(head, row)).mean_losses(batch)
                 )
         stacked = torch.stack(losses)
-        return (stacked if head is None else head.attach(stacked)) @ counts / counts.sum()
+        return stacked @ counts / counts.sum()
 
-    def _token_logits(self, recorded: Recorded, layer: int, batch: Inputs) -> TokenLogits:
+    def _token_logits(self, recorded: list[Any], layer: int, batch: Inputs) -> TokenLogits:
         assert self._tokens is not None
-        norm = self.head.backbone.final_norm if self.head.backbone is not None else None
+        norm = self.anatomy.final_norm
         with self._autocast():
-            state = recorded.state(layer).flatten(0, 1)[positions(batch)]
+            state = first(recorded[layer - 1]).flatten(0, 1)[positions(batch)]
             return TokenLogits(state if norm is None else norm(state), self._tokens)
 
 
@@ -214,12 +213,11 @@ def _labelled(inputs: Inputs) -> Inputs:
     return {"labels": F.pad(inputs["labels"], (0, 1), value=IGNORED)[..., 1:]}
 
 
-def _token_head(model: nn.Module, head: OwnHead) -> nn.Linear | None:
+def _token_head(model: nn.Module) -> nn.Linear | None:
     """The head, if it is one linear map of the backbone's last state; else None."""
     lm: Any = unwrapped(model)
-    if head.backbone is None or head.backbone.pooler is not None or not hasattr(lm, "get_decoder"):
-        return None
-    return lm.get_output_embeddings() if has_linear_head(lm) else None
+    is_linear = hasattr(lm, "get_decoder") and has_linear_head(lm)
+    return lm.get_output_embeddings() if is_linear else None
 
 
 def _small_inputs(model: nn.Module) -> dict[str, Tensor]:
@@ -227,7 +225,7 @@ def _small_inputs(model: nn.Module) -> dict[str, Tensor]:
     inner: Any = unwrapped(model)
     parameters = inspect.signature(inner.forward).parameters
     if "input_ids" in parameters:
-        return {name: value.to(inner.device) for name, value in five_tokens().items()}
+        return {name: value.to(inner.device) for name, value in FIVE_TOKENS.items()}
     size = getattr(inner.config, "image_size", None)
     if "pixel_values" not in parameters or size is None:
         raise UserError(

@@ -32,7 +32,7 @@ from cudt.integrations.descent_update import DescentUpdate
 from cudt.integrations.input_noise import InputNoise, Inputs, measured_sigma
 from cudt.integrations.layer_reader import LayerReader, with_some_label
 from cudt.method.constraints import LayerVerdict
-from cudt.models.backbone import unwrapped
+from cudt.models.own_head import unwrapped
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 

@@ -12,8 +12,7 @@ from cudt.data.loader import batches
 from cudt.evaluation import carry_over
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
-from cudt.method.measurement import Measurement
-from cudt.models.layer_losses import measure
+from cudt.models.layer_losses import Measurement
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
@@ -21,6 +20,7 @@ from cudt.tasks.base import Split
 from cudt.training import trained
 from tests.conftest import tiny_recipe, train_quietly
 from tests.evaluation.conftest import untracked
+from tests.measured import measure
 from tests.runs import plant_info, raw_info
 
 SEEN: dict[Split, list[float]] = {"train": [0.47, 0.51, 0.5], "validation": [0.5, 0.5, 0.5]}

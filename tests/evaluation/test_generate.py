@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cudt.evaluation import generate
 from cudt.evaluation.generate import NoiseStream, Request, complete
-from cudt.models.causal_network import Causal
+from cudt.models.causal import Causal
+from cudt.models.pretrained import hooked
 from cudt.noise import NoiseSource
 from cudt.runs.completions import write_completions
 from cudt.runs.find import open_run
@@ -147,18 +149,17 @@ def looked_up(
     def record(module: Any, given: tuple[Tensor], handed_on: Tensor) -> None:
         seen.append((given[0], handed_on - words.weight[given[0]]))
 
-    hook = words.register_forward_hook(record)
+    noisy = [] if stream is None else [words]
+    hook = contextlib.ExitStack()
+    hook.enter_context(hooked(noisy, lambda module, given, clean: stream(clean)))
+    hook.enter_context(hooked([words], record))
     tokenizer = AutoTokenizer.from_pretrained(
         model.lm.peft_config["default"].base_model_name_or_path
     )
     try:
-        if stream is None:
-            complete(model, tokenizer, PROMPTS, 40)
-        else:
-            with model.replacing(stream):
-                complete(model, tokenizer, PROMPTS, 40)
+        complete(model, tokenizer, PROMPTS, 40)
     finally:
-        hook.remove()
+        hook.close()
     return seen
 
 

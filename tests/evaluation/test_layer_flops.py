@@ -5,9 +5,8 @@ import torch
 
 from cudt.data import hub
 from cudt.evaluation.layer_flops import FlopCounts
-from cudt.models.encoder_network import Encoder
-from cudt.models.unrolled import Config
-from cudt.models.unrolled_network import UnrolledTransformer
+from cudt.models.encoder import Encoder
+from cudt.models.unrolled import Config, UnrolledTransformer
 from tests.pretrained import tiny_llama
 
 

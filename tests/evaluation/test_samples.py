@@ -9,10 +9,11 @@ from PIL import Image
 
 from cudt.evaluation import samples
 from cudt.models import dust
-from cudt.models.layer_losses import LayerwiseLosses, draw_noise, measure
+from cudt.models.layer_losses import LayerwiseLosses, draw_noise
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run
 from tests.conftest import tiny_recipe
+from tests.measured import measure
 from tests.shapes import tiny_videos
 
 NOISE = NoiseSource("gaussian", 40.0, 0)

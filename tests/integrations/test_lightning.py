@@ -16,7 +16,7 @@ from cudt.config.schema import Dual
 from cudt.integrations.lightning import LayerwiseDescentCallback
 from cudt.method import constraints
 from cudt.method.descent import LayerwiseDescent
-from cudt.method.measurement import Measurement
+from cudt.models.layer_losses import Measurement
 from cudt.utils.errors import UserError
 from tests.integrations.modules import (
     N_LAYERS,

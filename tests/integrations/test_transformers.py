@@ -12,10 +12,9 @@ from cudt.config.schema import Dual
 from cudt.integrations.transformers import Descent, DescentTrainer, Noise
 from cudt.method import constraints
 from cudt.method.descent import LayerwiseDescent
-from cudt.method.measurement import Measurement
+from cudt.models.layer_losses import Measurement
 from cudt.models.own_head import layer_losses
 from cudt.utils.errors import UserError
-from tests.causal import REFUSED
 from tests.integrations.trainers import (
     NO_DROPOUT,
     SETTINGS,
@@ -27,7 +26,8 @@ from tests.integrations.trainers import (
     trainer_of,
     weights_of,
 )
-from tests.models.test_own_head import model_of
+from tests.parts.test_own_head import model_of
+from tests.pretrained import REFUSED
 
 FAMILIES = [
     *(("sequence", family) for family in ("distilbert", "mpnet", "albert", "modernbert")),

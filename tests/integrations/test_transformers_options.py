@@ -20,7 +20,7 @@ from tests.integrations.trainers import (
     trainer_of,
     weights_of,
 )
-from tests.models.test_own_head import model_of
+from tests.parts.test_own_head import model_of
 from tests.processes import together
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from transformers import TrainingArguments
 
 from cudt.integrations.transformers import Descent, DescentTrainer
-from tests.models.test_own_head import model_of
+from tests.parts.test_own_head import model_of
 
 SETTINGS = Descent(alpha=0.1, resilience="decay", beta=5.0)
 

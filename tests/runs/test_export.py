@@ -11,8 +11,8 @@ import torch
 
 from cudt.config import recipe
 from cudt.models.assemble import assemble
-from cudt.models.causal_network import Causal
-from cudt.models.encoder_network import Encoder
+from cudt.models.causal import Causal
+from cudt.models.encoder import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
 from cudt.tasks.text import TextClassification

@@ -12,7 +12,6 @@ import torch
 
 from cudt.data.loader import batches
 from cudt.evaluation import evaluate
-from cudt.models.layer_losses import measure
 from cudt.noise import NoiseSource
 from cudt.runs.find import run_for
 from cudt.runs.run import Run
@@ -23,6 +22,7 @@ from cudt.training.trainer import Trainer
 from cudt.utils.errors import DataWarning, UserError
 from tests.checkpoints import names
 from tests.conftest import tiny_recipe
+from tests.measured import measure
 from tests.pretrained import tiny_pretrained
 from tests.sweep.searches import seeds, write_search
 from tests.texts import write_recipe, write_reviews

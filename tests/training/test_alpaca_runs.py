@@ -16,7 +16,7 @@ from cudt.data.loader import batches
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.models.assemble import TrainingProblem, assemble
-from cudt.models.layer_losses import LayerwiseLosses, measure
+from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource
 from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
@@ -26,6 +26,7 @@ from cudt.training.checkpoint import load_weights
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, UserError
 from tests.instructions import train, write_instructions, write_recipe
+from tests.measured import measure
 from tests.pretrained import tiny_llama
 
 CPU = torch.device("cpu")

@@ -8,8 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cudt.tasks import head_gradient
-from cudt.tasks.head_gradient import HeadGradient, HeadShare
+from cudt.models.vocabulary import HeadGradient, TokenLogits
 from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama
 
@@ -44,17 +43,16 @@ def history(folder: Path, out: Path, settings: tuple[str, ...], objective: str) 
 def test_the_gradient_of_an_announced_head_is_that_of_logits_computed_again(
     folder, tmp_path, monkeypatch, objective, settings, announces
 ):
-    shares: list[HeadShare | None] = []
-    share = HeadGradient.share
+    shares: list[object] = []
+    sums_of = HeadGradient.sums_of
 
-    def watched(self, head, row):
-        shares.append(share(self, head, row))
-        return shares[-1]
+    def watched(self, head):
+        shares.append(head)
+        return sums_of(self, head)
 
-    monkeypatch.setattr(HeadGradient, "share", watched)
+    monkeypatch.setattr(HeadGradient, "sums_of", watched)
     found = history(folder, tmp_path / "announced", settings, objective)
-    assert any(one is not None for one in shares) == announces
-    monkeypatch.setattr(head_gradient, "is_trained", lambda head: False)
+    assert bool(shares) == announces
+    monkeypatch.setattr(TokenLogits, "adding_to", lambda self, gradient, row: self)
     expected = history(folder, tmp_path / "again", settings, objective)
-    assert not announces or shares[-1] is None
     assert found["value"].tolist() == pytest.approx(expected["value"].tolist(), abs=2e-6)

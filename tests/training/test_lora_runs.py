@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from cudt.config import recipe
-from cudt.models.encoder_network import Encoder
-from cudt.models.vit_network import ViT
+from cudt.models.encoder import Encoder
+from cudt.models.vit import ViT
 from cudt.runs.run import Run
 from cudt.training import launch, trained
 from cudt.training.trainer import Trainer

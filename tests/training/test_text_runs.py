@@ -17,7 +17,6 @@ from cudt.data.loader import batches
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.models.assemble import assemble
-from cudt.models.layer_losses import measure
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.training import launch
@@ -25,6 +24,7 @@ from cudt.training.checkpoint import load_weights
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError, UserError
 from tests.conftest import quiet
+from tests.measured import measure
 from tests.pretrained import CONFIGS, tiny_pretrained
 from tests.texts import write_recipe, write_reviews
 

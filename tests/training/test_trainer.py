@@ -11,7 +11,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from cudt.models.assemble import assemble
-from cudt.models.unrolled_network import UnrolledTransformer
+from cudt.models.unrolled import UnrolledTransformer
 from cudt.runs.find import run_for
 from cudt.runs.info import MultiplierInfo
 from cudt.training.display import PlainDisplay

@@ -18,7 +18,7 @@ from cudt.evaluation.evaluate import check, evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.intervals import bootstrap_of_clips, clips_of
 from cudt.models.assemble import assemble
-from cudt.models.layer_losses import draw_noise, measure
+from cudt.models.layer_losses import draw_noise
 from cudt.noise import NoiseSource
 from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
@@ -27,6 +27,7 @@ from cudt.training import launch
 from cudt.training.checkpoint import load_weights
 from cudt.training.trained import load
 from tests.conftest import quiet
+from tests.measured import measure
 from tests.pretrained import tiny_vision
 from tests.shapes import write_recipe
 

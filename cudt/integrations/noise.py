@@ -107,9 +107,10 @@ def measured_sigma(model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> fl
             tokens = batch["input_ids"][_unpadded(batch)].cpu()
             found = tokens.bincount(minlength=embeddings_of(model).num_embeddings)
             counts = found if not len(counts) else counts + found
-    for tokens in counts.nonzero().squeeze(1).split(4096):
+    if len(counts):
         table = embeddings_of(model)
-        moments += _moments(table(tokens.to(table.weight.device)), counts[tokens])
+        for tokens in counts.nonzero().squeeze(1).split(4096):
+            moments += _moments(table(tokens.to(table.weight.device)), counts[tokens])
     count, total, squares = moments.tolist()
     return math.sqrt(max(squares / count - (total / count) ** 2, 0.0))
 

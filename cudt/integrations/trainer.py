@@ -357,4 +357,4 @@ def label_entropy(batches: Iterator[Inputs], *, shifted: bool) -> float:
         values, numbers = labels[labels != IGNORED].unique(return_counts=True)
         counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
     shares = [count / counts.total() for count in counts.values()]
-    return -sum(share * math.log(share) for share in shares)
+    return sum(-share * math.log(share) for share in shares)

@@ -139,7 +139,7 @@ def test_constraints_that_cannot_be_met_do_not_let_multipliers_grow_for_ever(tmp
     """The labels are noise and the rate is 0, so f_l − 0.5·f_{l−1} stays at about half of f."""
     dual = Dual(optimizer="sgd", learning_rate=1.0)
     bounded, free = (
-        trained(tmp_path, descent=settings, args={"max_steps": 200, "learning_rate": 0.0})
+        trained(tmp_path, descent=settings, args={"max_steps": 60, "learning_rate": 0.0})
         for settings in (
             Descent(alpha=0.5, dual=dual),
             Descent(alpha=0.5, resilience="none", dual=dual),
@@ -148,7 +148,7 @@ def test_constraints_that_cannot_be_met_do_not_let_multipliers_grow_for_ever(tmp
     settled, grown = (by_layer(one, "multiplier") for one in (bounded, free))
     violation = by_layer(bounded, "violation").mean(0).clamp_min(0)
     assert torch.allclose(settled[-1], 10 * violation, rtol=0.1, atol=0.1)
-    assert grown[-1].max() > 5 * settled[-1].max()
+    assert grown[-1].max() > 3 * settled[-1].max()
 
 
 # ---------------------------------------------------------------- layers
@@ -230,7 +230,9 @@ def test_the_noise_of_an_example_depends_on_its_content_and_the_seed_alone(tmp_p
 
     rows = rows_of("bert")[:4]
     one, other = noise(rows, "a"), noise(rows[::-1], "a")[::-1]
-    assert all(torch.allclose(left, right, atol=1e-6) for left, right in zip(one, other))
+    assert all(
+        torch.allclose(left, right, atol=1e-6) for left, right in zip(one, other, strict=True)
+    )
     assert not torch.allclose(one[0], noise(rows, "b")[0])
 
 

@@ -11,10 +11,11 @@ import pandas as pd
 import torch
 
 from cudt.data.splits import Split
+from cudt.evaluation.stored import MeasuredExamples
 from cudt.method import constraints, theory
 from cudt.method.constraints import allowed_losses
-from cudt.method.measurement import MeasuredExamples, Measurement
 from cudt.method.objectives import objective_class
+from cudt.models.layer_losses import Measurement
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
@@ -52,7 +53,8 @@ def _judged(
         # A slack of the log form is a factor on what is allowed, which differs between levels.
         allowed = allowed_losses(measured.layer_losses, info.reference, rates, form)
         slack *= allowed / torch.tensor([verdict.allowed for verdict in info.verdicts])
-    whole = Measurement.joined(list(measured.blocks()))
+    blocks = [measured] if isinstance(measured, Measurement) else list(measured.blocks())
+    whole = Measurement.joined(blocks)
     return constraints.judge(whole.losses, whole.weights, info.reference, rates, slack, form)
 
 

@@ -24,8 +24,7 @@ from cudt.evaluation.tables import (
     ratio_tables,
 )
 from cudt.evaluation.team import led_by_main, results
-from cudt.method.measurement import Measurement
-from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.layer_losses import LayerwiseLosses, Measurement
 from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.runs import checksums
 from cudt.runs.data_root import data_root_of

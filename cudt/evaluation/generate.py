@@ -9,7 +9,6 @@ command resumes.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 import warnings
@@ -26,8 +25,9 @@ from cudt.data.batching import n_batches
 from cudt.data.loading import ALL, Share, shared
 from cudt.data.records import Columns, read_files
 from cudt.evaluation.team import led_by_main, results
-from cudt.models.causal_network import Causal
+from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.pretrained import hooked
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
 from cudt.runs.completions import Completion, CompletionSet, read_completions, write_completions
 from cudt.runs.run import Run
@@ -268,7 +268,8 @@ class _Completing:
             [one.id for one in asked],
             [len(prompt) for prompt in prompts],
         )
-        with model.replacing(stream) if decoding.gamma else contextlib.nullcontext():
+        look_up = [model.lm.get_input_embeddings()] if decoding.gamma else []
+        with hooked(look_up, lambda module, given, embeddings: stream(embeddings)):
             outputs = complete(model, task.tokenizer, prompts, decoding.max_new_tokens)
         return [
             {

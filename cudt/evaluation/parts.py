@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from cudt.method.measurement import MeasuredExamples, Measurement
+from cudt.evaluation.stored import MeasuredExamples
+from cudt.models.layer_losses import Measurement
 from cudt.runs.examples import Part
 from cudt.utils.files import write_atomically
 

@@ -12,8 +12,7 @@ from cudt.config.schema import Recipe
 from cudt.data.batching import Batch, n_batches
 from cudt.data.loading import Share, Workers, batches
 from cudt.data.splits import Split
-from cudt.method.measurement import Measurement
-from cudt.models.layer_losses import LayerwiseLosses, measure_batches
+from cudt.models.layer_losses import LayerwiseLosses, Measurement, measure_batches
 from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.tasks.base import Task
 from cudt.utils.autocast import Precision

@@ -5,8 +5,10 @@ fill the memory.
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cudt.method.measurement import MeasuredExamples, Measurement
+from cudt.models.layer_losses import Measurement
 
 #: Losses in one block, a quarter of a MB of them. Data sets of fewer examples × layers are summed
 #: at once.
@@ -22,6 +24,66 @@ BLOCK = 2**15
 _BYTES = 8
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class MeasuredExamples(ABC):
+    """Losses and scores of examples at every layer, read in blocks of examples.
+
+    Results over all examples are sums over the blocks. All examples of a large data set do not fit
+    into memory at every layer and noise level; see `Measurement` for those that do.
+    """
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Measurement]:
+        """All examples once, always in the same order."""
+
+    @property
+    def layer_losses(self) -> Tensor:
+        """f_1 … f_L: the weighted mean loss of each layer."""
+        return self._sums[0] / self.total_weight
+
+    @property
+    def layer_scores(self) -> Tensor:
+        """The weighted mean score of each layer."""
+        return self._sums[1] / self.total_weight
+
+    @property
+    def input_score(self) -> float | None:
+        """The weighted mean score of the noisy inputs; None for tasks where the input is no
+        answer.
+        """
+        total = self._sums[2]
+        return None if total is None else (total / self.total_weight).item()
+
+    @property
+    def total_weight(self) -> Tensor:
+        """The sum of the examples' weights."""
+        return self._sums[3]
+
+    def last_layer(self) -> Measurement:
+        """All examples at the last layer only."""
+        parts = [
+            # Copies: a view of the last layer would keep the whole block in memory.
+            Measurement(
+                one.losses[-1:].clone(), one.scores[-1:].clone(), one.weights.clone(), one.ids
+            )
+            for one in self.blocks()
+        ]
+        return Measurement.joined(parts)
+
+    @cached_property
+    def _sums(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """Weighted sums of losses, scores and scores of inputs, and the sum of the weights, in one
+        pass.
+        """
+        losses, scores, inputs, weights = torch.zeros(()), torch.zeros(()), None, torch.zeros(())
+        for block in self.blocks():
+            losses = losses + block.losses @ block.weights
+            scores = scores + block.scores @ block.weights
+            weights = weights + block.weights.sum()
+            if block.input_scores is not None:
+                inputs = block.input_scores @ block.weights + (0.0 if inputs is None else inputs)
+        return losses, scores, inputs, weights
 
 
 class ExampleFile:

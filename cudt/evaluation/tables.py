@@ -14,7 +14,8 @@ from torch import Tensor
 
 from cudt.evaluation import intervals, ratios
 from cudt.evaluation.curves import input_metric
-from cudt.method.measurement import MeasuredExamples, Measurement
+from cudt.evaluation.stored import MeasuredExamples
+from cudt.models.layer_losses import Measurement
 from cudt.runs.examples import PIECE
 from cudt.runs.tables import TABLES
 from cudt.tasks.base import Task

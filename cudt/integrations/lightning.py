@@ -4,19 +4,13 @@ own optimiser.
     descent = cudt.LayerwiseDescent(6, alpha=0.1, reference=0.69, resilience="decay", beta=10.0)
     constraints = LayerwiseDescentCallback(descent)
 
-    class Classifier(lightning.LightningModule):
-        def training_step(self, batch):
-            return constraints.loss(cudt.layer_losses(self.model, batch))
+    def training_step(self, batch):                           # of your LightningModule
+        return constraints.loss(cudt.layer_losses(self.model, batch))
 
-        def validation_step(self, batch):                         # optional: for the verdict
-            constraints.measure(cudt.layer_losses(self.model, batch), len(batch["labels"]))
+    def validation_step(self, batch):                         # optional, for the verdict
+        constraints.measure(cudt.layer_losses(self.model, batch), len(batch["labels"]))
 
-        def configure_optimizers(self):
-            optimizer = torch.optim.AdamW(self.parameters())
-            descent.add_slack_to(optimizer)                       # only for resilience="slack"
-            return optimizer
-
-    lightning.Trainer(callbacks=[constraints]).fit(Classifier(), …)
+    lightning.Trainer(callbacks=[constraints]).fit(module, …)
 
 Lightning gives a callback no way to replace the loss, so `training_step` asks for it.
 """
@@ -49,8 +43,8 @@ class LayerwiseDescentCallback(pl.Callback):
 
     One step of the optimiser is one step of λ, on the mean f of the batches that it accumulates and
     of all processes. λ, u and the dual optimiser are in Lightning's checkpoints. `objective`,
-    `warmup_epochs` and `slack_restart` mean what they mean in a recipe. Without resilience λ grows
-    for ever where a constraint cannot be met.
+    `warmup_epochs` and `slack_restart` mean what they mean in a recipe. Give `descent` resilience:
+    without it λ grows for ever where a constraint cannot be met.
 
     Layer losses, violations, λ, slacks and the weights w_l are logged every `log_every_n_steps`
     updates, as `loss/layer_01`, `violation/…`, `multiplier/…`, `slack/…` and `weight/…`; validation
@@ -118,16 +112,13 @@ class LayerwiseDescentCallback(pl.Callback):
     # ---------------------------------------------------------------- Lightning's hooks
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Move u to the device of the weights."""
         self._trainer = trainer
         if self.descent.trained_slack is not None:
-            # Lightning moves the state of the optimiser there. Otherwise λ stays on the CPU, which
-            # needs it to log.
+            # Lightning moves the state of the optimiser there. Otherwise λ stays on the CPU.
             self.descent.to(trainer.strategy.root_device)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Check that u is trained, and forget the batches of an update that an error interrupted."""
-        self._seen.clear()
+        self._seen.clear()  # batches of an update that was interrupted
         groups = [group for one in trainer.optimizers for group in one.param_groups]
         trained = {id(weight) for group in groups for weight in group["params"]}
         if any(id(slack) not in trained for slack in self.descent.slack_parameters()):
@@ -139,9 +130,6 @@ class LayerwiseDescentCallback(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Turn the constraints off during warm-up, and restart the slack in the first batch of an
-        epoch.
-        """
         # Not in the hooks of an epoch: on_train_epoch_start does not always run after a resume, and
         # a fit should end with its slack.
         epoch = trainer.current_epoch
@@ -153,9 +141,7 @@ class LayerwiseDescentCallback(pl.Callback):
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Step λ, and give u its gradient, from the point of the gradients that are about to be
-        used.
-        """
+        """Step λ, and give u its gradient, from the point that the gradients are of."""
         if not self._seen:
             raise UserError(
                 f"{type(pl_module).__name__}.training_step must return "
@@ -173,7 +159,6 @@ class LayerwiseDescentCallback(pl.Callback):
             pl_module.log_dict(verdict.update_log(self.objective, f))
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget earlier measurements."""
         self._measured.clear()
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -190,7 +175,6 @@ class LayerwiseDescentCallback(pl.Callback):
             pl_module.log_dict(log, sync_dist=True)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Print the verdict of the last validation."""
         if self.verdicts and trainer.is_global_zero:
             verdict.show(self.verdicts, self.descent.reference)
 
@@ -199,7 +183,6 @@ class LayerwiseDescentCallback(pl.Callback):
         return {"descent": self.descent.state_dict(), "epoch": self._epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` returned."""
         self.descent.load_state_dict(state_dict["descent"])
         self._epoch = state_dict["epoch"]
 

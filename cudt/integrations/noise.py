@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cudt.integrations.layers import Inputs
-from cudt.models.backbone import unwrapped
+from cudt.models.own_head import unwrapped
 from cudt.noise import NoiseSource, SignalShape
 from cudt.utils.errors import UserError
 
@@ -36,42 +36,28 @@ class InputNoise:
             yield inputs
         elif "pixel_values" in inputs:
             pixels = inputs["pixel_values"]
-            yield {**inputs, "pixel_values": pixels + self._for_pixels(pixels, seed)}
+            noise = torch.stack([self._drawn(one, one.shape, seed) for one in pixels])
+            yield {**inputs, "pixel_values": pixels + noise.to(pixels)}
         else:
-            table = embeddings_of(model)
-            noise = self._for_tokens(inputs, table.embedding_dim, seed)
+            table, tokens, mask = embeddings_of(model), inputs["input_ids"], _unpadded(inputs)
+            rows = [one[kept] for one, kept in zip(tokens, mask, strict=True)]
+            width = table.embedding_dim
+            noise = torch.zeros(*tokens.shape, width, device=tokens.device)
+            noise[mask] = torch.cat([self._drawn(row, (len(row), width), seed) for row in rows])
             hook = table.register_forward_hook(lambda module, given, clean: clean + noise.to(clean))
             try:
                 yield inputs
             finally:
                 hook.remove()
 
-    def _for_pixels(self, pixels: Tensor, seed: str) -> Tensor:
-        shape = SignalShape([1] * len(pixels), 1, tuple(pixels.shape[1:]))
-        return self._drawn(pixels, shape, seed, pixels.device).squeeze(1).to(pixels)
-
-    def _for_tokens(self, inputs: Inputs, width: int, seed: str) -> Tensor:
-        tokens, mask = inputs["input_ids"], _unpadded(inputs)
-        rows = [row[kept] for row, kept in zip(tokens, mask, strict=True)]
-        shape = SignalShape([len(row) for row in rows], tokens.shape[1], (width,))
-        drawn = self._drawn(rows, shape, seed, tokens.device)
-        # The draw has its padding at the end; in the batch it may be anywhere.
-        placed = torch.zeros_like(drawn)
-        placed[mask] = torch.cat([one[: len(row)] for one, row in zip(drawn, rows, strict=True)])
-        return placed
-
-    def _drawn(
-        self, examples: Iterable[Tensor], shape: SignalShape, seed: str, device: torch.device
-    ) -> Tensor:
+    def _drawn(self, example: Tensor, shape: Sequence[int], seed: str) -> Tensor:
+        """γ·σ_x·ε for one example, whose content is its name."""
         assert self.sigma_x is not None, "σ_x is measured before the first update"
-        names = [_content(one) for one in examples]
-        return self.gamma * NoiseSource(self.kind, self.sigma_x, seed).draw(names, shape, device)
-
-
-def _content(example: Tensor) -> str:
-    """A hash of an example's numbers, which is its name."""
-    numbers = example.detach().contiguous().cpu().numpy().tobytes()
-    return hashlib.blake2b(numbers, digest_size=16).hexdigest()
+        content = example.detach().contiguous().cpu().numpy().tobytes()
+        name = hashlib.blake2b(content, digest_size=16).hexdigest()
+        source, size = NoiseSource(self.kind, self.sigma_x, seed), shape[0]
+        whole = SignalShape([size], size, tuple(shape[1:]))
+        return self.gamma * source.draw([name], whole, example.device)[0]
 
 
 def embeddings_of(model: nn.Module) -> nn.Embedding:

@@ -31,13 +31,13 @@ from torch import Tensor, nn
 
 from cudt.config.schema import Descent, Noise
 from cudt.integrations import verdict
-from cudt.integrations.layers import Inputs, LayerReader, n_labels, with_some_label
+from cudt.integrations.layers import Inputs, LayerReader, n_labels, targets, with_some_label
 from cudt.integrations.noise import InputNoise, measured_sigma
 from cudt.integrations.update import DescentUpdate
 from cudt.method.constraints import LayerVerdict
 from cudt.method.descent import LayerwiseDescent, descent_of
 from cudt.method.objectives import Objective, make_objective
-from cudt.models.backbone import unwrapped
+from cudt.models.own_head import unwrapped
 from cudt.tasks.base import IGNORED
 from cudt.utils.compat import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
@@ -67,7 +67,8 @@ class DescentMixin(_Base):
     `descent` and `noise` are the sections of a recipe, with one difference: constraints are
     resilient unless `descent` sets `resilience`, with `decay` and β = 10. Without resilience
     (`resilience="none"`) λ grows for ever where a constraint cannot be met. `objective` is
-    constrained, supervised or erm, or the import path of your own. With erm the update is Trainer's.
+    constrained, supervised or erm, or the import path of your own; with erm the update is
+    Trainer's.
     """
 
     #: The loss of a micro-batch is divided by the labels of the whole update, whatever the model
@@ -86,7 +87,12 @@ class DescentMixin(_Base):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self._check_supported()
+        is_split = self.is_fsdp_enabled or self.is_fsdp_xla_enabled or self.is_deepspeed_enabled
+        if self.args.n_gpu > 1 or is_split:
+            raise UserError(
+                "layerwise descent needs whole weights, and a process for each GPU: start the "
+                "program with `accelerate launch` or torchrun, without FSDP and DeepSpeed"
+            )
         self.settings, noise = descent or Descent(), noise or Noise()
         if "resilience" not in self.settings.model_fields_set:
             default = {"resilience": "decay", "beta": BETA}
@@ -97,18 +103,6 @@ class DescentMixin(_Base):
         self._not_seen: list[Inputs] = []
         self._logged: list[Tensor] = []
         self.add_callback(_Steps(self))
-
-    def _check_supported(self) -> None:
-        if self.args.n_gpu > 1:
-            raise UserError(
-                "layerwise descent needs a process for each GPU; start the program with "
-                "`accelerate launch` or torchrun"
-            )
-        if self.is_fsdp_enabled or self.is_fsdp_xla_enabled or self.is_deepspeed_enabled:
-            raise UserError(
-                "layerwise descent supports neither FSDP nor DeepSpeed: the head reads every layer "
-                "from whole weights; remove it from TrainingArguments and accelerate's configuration"
-            )
 
     @property
     def descent(self) -> LayerwiseDescent:
@@ -213,7 +207,6 @@ class DescentMixin(_Base):
         self._reader = LayerReader(
             self.model,
             self._prepare_inputs(next(self._in_order(train))),
-            self.accelerator.autocast,
             in_chunks=is_plain and self._shifts_labels,
         )
         reference = self.settings.reference
@@ -353,7 +346,7 @@ def label_entropy(batches: Iterator[Inputs], *, shifted: bool) -> float:
                 "whose batches have no 'labels' that are classes; set it to a loss that is easy "
                 "to reach"
             )
-        labels = labels[..., 1:] if shifted else labels
+        labels = targets(batch, shifted=shifted)
         values, numbers = labels[labels != IGNORED].unique(return_counts=True)
         counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
     shares = [count / counts.total() for count in counts.values()]

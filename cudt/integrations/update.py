@@ -49,7 +49,7 @@ class DescentUpdate:
     def share(self, losses: Tensor, batch: Inputs) -> Tensor:
         """The share of ∂J/∂f · f that a micro-batch back-propagates, from its mean losses."""
         self.add(losses, batch)
-        if self.weights is None:
+        if self.weights is None:  # this is the only micro-batch
             self.weights = self._objective.gradient(self.mean())
         # Accelerate averages gradients over the processes, but their sum is needed.
         factor = self._accelerator.num_processes * self._count(batch) / self._total

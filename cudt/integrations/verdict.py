@@ -47,10 +47,9 @@ def judge(descent: LayerwiseDescent, losses: Tensor, weights: Tensor) -> list[La
 
 def verdict_log(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str, float]:
     """The verdicts as numbers for a log."""
-    losses = [one.loss for one in verdicts]
     return {
         "eval_feasible": float(constraints.is_feasible(verdicts)),
-        "eval_monotone": float(constraints.is_monotone(reference, losses)),
+        "eval_monotone": float(_is_monotone(verdicts, reference)),
         **{_key("eval_loss", one.layer): one.loss for one in verdicts},
         **{_key("eval_violation", one.layer): one.violation for one in verdicts},
     }
@@ -62,12 +61,9 @@ def show(verdicts: Sequence[LayerVerdict], reference: float) -> None:
     for one in verdicts:
         table.add_row(str(one.layer), f"{one.loss:.4g}", f"{one.allowed:.4g}", one.verdict)
     feasible = "feasible" if constraints.is_feasible(verdicts) else "not feasible"
-    monotone = constraints.is_monotone(reference, [one.loss for one in verdicts])
-    which = "every layer" if monotone else "not every layer"
-    console = Console()
-    console.print(table)
-    text = f"constraints on validation data: {feasible}; {which} lowers the loss"
-    console.print(text, soft_wrap=True)
+    which = "every layer" if _is_monotone(verdicts, reference) else "not every layer"
+    Console().print(table)
+    print(f"constraints on validation data: {feasible}; {which} lowers the loss")
 
 
 def save(folder: Path, descent: LayerwiseDescent, sigma_x: float | None) -> None:
@@ -86,6 +82,10 @@ def load(folder: Path, descent: LayerwiseDescent) -> float | None:
         ) from None
     descent.load_state_dict(state["descent"])
     return state["sigma_x"]
+
+
+def _is_monotone(verdicts: Sequence[LayerVerdict], reference: float) -> bool:
+    return constraints.is_monotone(reference, [one.loss for one in verdicts])
 
 
 def _key(name: str, layer: int) -> str:

@@ -12,9 +12,8 @@ import torch
 from cudt.config.recipe import NamedRecipe
 from cudt.method.descent import LayerwiseDescent, descent_of
 from cudt.method.objectives import Objective, make_objective
-from cudt.models.base import build_model
+from cudt.models.base import build_model, check_model
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.needs import check_model
 from cudt.models.sharding import Sharding
 from cudt.noise import CPU
 from cudt.tasks.base import Task, build_task

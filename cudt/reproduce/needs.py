@@ -5,13 +5,19 @@ anything.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
+from cudt.config import plugins
+from cudt.config.recipe import NamedRecipe
+from cudt.config.schema import NamedSection
+from cudt.data import hub
 from cudt.data.hub import DEFAULT_ROOT
-from cudt.models.needs import missing as missing_for_recipe
-from cudt.models.needs import missing_data
+from cudt.data.records import HubSet
+from cudt.models.base import check_model
 from cudt.reproduce.scale import Completions, Experiment
 from cudt.tasks import other_data
+from cudt.utils.errors import UserError
 
 
 def missing(experiment: Experiment, data_root: Path | None) -> list[str]:
@@ -51,3 +57,34 @@ def missing_other(experiment: Experiment, data_root: Path | None) -> list[str]:
 def _missing_of(experiment: Experiment, name: str, data_root: Path | None) -> list[str]:
     own = experiment.sweep.first_recipe.settings.task
     return list(missing_data(other_data.named(own, name, "on").task, data_root))
+
+
+def missing_for_recipe(recipe: NamedRecipe, data_root: Path | None) -> list[str]:
+    """What a recipe cannot be trained without, and how to get it; empty if nothing is missing."""
+    settings, found = recipe.settings, []
+    try:
+        check_model(settings.model, settings.task, data_root)
+        if settings.model.tokenizer_source is not None:
+            hub.check(settings.model.tokenizer_source, data_root)
+    except UserError as error:
+        found.append(str(error))
+    return list(dict.fromkeys([*found, *missing_data(settings.task, data_root)]))
+
+
+def missing_data(task: NamedSection, data_root: Path | None) -> Iterator[str]:
+    """The data problems that the task's module reports; a data set of the hub may be cached or
+    downloaded instead.
+    """
+    module = plugins.load("task", task.name)
+    if not hasattr(module, "datasets") or getattr(task, "file", None) is not None:
+        return
+    part = getattr(task, "subset", None) or ""
+    found = [one for one in module.datasets(data_root) if part in one.name.lower() and one.problem]
+    source = getattr(module, "SOURCE", None)
+    if not isinstance(source, HubSet):
+        yield from (f"dataset {one.name}: {one.problem}" for one in found)
+    elif found and not hub.is_reachable():
+        try:
+            source.at(getattr(task, "revision", None)).read("train", module.COLUMNS, data_root)
+        except UserError as error:
+            yield str(error)

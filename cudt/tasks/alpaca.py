@@ -23,9 +23,8 @@ from cudt.data.records import Columns, HubSet, Records, find_files, read_files
 from cudt.data.splits import Split
 from cudt.noise import TextNoise
 from cudt.tasks.base import IGNORED
-from cudt.tasks.labelled import flat
 from cudt.tasks.prompts import Dialogue, fitted_dialogue
-from cudt.tasks.token_task import TokenTask
+from cudt.tasks.token_task import TokenTask, flat
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.progress import track
 

@@ -8,16 +8,16 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from cudt.noise import example_seed
 from cudt.tasks.base import IGNORED, Task
-from cudt.tasks.labelled import Labelled, labels_kept
+from cudt.utils.transfer import sent
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from cudt.data.batching import Batch
-    from cudt.tasks.token_logits import DenseLogits, TokenLogits
 
 
 class TokenTask(Task):
@@ -43,21 +43,29 @@ class TokenTask(Task):
         """The batch with the labels of `count` tokens of each example; drawn on the CPU, so that no
         device waits.
         """
-        return labels_kept(batch, self.label_positions(batch), count, seed)
+        import torch
+
+        chosen = []
+        for name, own in zip(batch["ids"], self.label_positions(batch), strict=True):
+            generator = torch.Generator().manual_seed(example_seed(f"{seed} tokens", name))
+            chosen.append(own[torch.randperm(len(own), generator=generator)[:count].sort().values])
+        labels = batch["labels"]
+        kept, labelled = torch.full_like(labels, IGNORED).flatten(), flat(chosen, labels.shape[1])
+        labelled = sent(labelled, labels.device)
+        kept = kept.index_copy(0, labelled, labels.flatten()[labelled])
+        return {**batch, "labels": kept.view_as(labels), "labelled": labelled}
 
     def weights(self, batch: Batch) -> Tensor:
         return (batch["labels"] != IGNORED).sum(1).float()
 
-    def losses(self, answer: TokenLogits | DenseLogits, batch: Batch) -> Tensor:
-        return answer.mean_losses(Labelled.of(batch))
+    def losses(self, answer: Any, batch: Batch) -> Tensor:
+        return answer.mean_losses(batch)
 
-    def scores(self, answer: TokenLogits | DenseLogits, batch: Batch) -> Tensor:
-        return self.judge(answer, batch)[1]
+    def scores(self, answer: Any, batch: Batch) -> Tensor:
+        return answer.judge(batch)[1]
 
-    def judge(self, answer: TokenLogits | DenseLogits, batch: Batch) -> tuple[Tensor, Tensor]:
-        labelled = Labelled.of(batch)
-        losses, hits = answer.losses_and_hits(labelled.targets)
-        return labelled.means(losses), labelled.means(hits)
+    def judge(self, answer: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        return answer.judge(batch)
 
     def reference_loss(self) -> float:
         """The entropy of the labels, −Σ p_w·log p_w: the best loss of a model that ignores its
@@ -66,3 +74,10 @@ class TokenTask(Task):
         counts = self.label_counts()
         total = counts.total()
         return -sum(count / total * math.log(count / total) for count in counts.values())
+
+
+def flat(by_example: Sequence[Tensor], width: int) -> Tensor:
+    """The positions of tokens in each example, as indices of the flattened batch."""
+    import torch
+
+    return torch.cat([row * width + own for row, own in enumerate(by_example)])

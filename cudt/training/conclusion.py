@@ -6,8 +6,8 @@ import dataclasses
 
 from cudt.method import constraints
 from cudt.method.constraints import LayerVerdict
-from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
+from cudt.models.layer_losses import Measurement
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
 from cudt.runs.run import Run
 from cudt.training.selection import early_stop

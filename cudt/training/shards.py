@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.sharding import like, part, rows, whole
+from cudt.models.sharding import like, whole
 from cudt.training.checkpoint_file import FileRecord, damaged, write_tensors
 from cudt.training.state_tree import unshared
 from cudt.utils import processes
@@ -198,3 +199,21 @@ def parsed(key: str) -> tuple[int, str]:
 def parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """The parameters in the order of their numbers."""
     return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+def part(weight: Tensor) -> Tensor:
+    """What this process holds of a weight: its shard, or the weight itself if it is not sharded."""
+    return weight.to_local() if isinstance(weight, DTensor) else weight
+
+
+def rows(weight: Tensor) -> slice:
+    """Which rows of a whole weight are this process's part of it."""
+    if not isinstance(weight, DTensor):
+        return slice(0, len(weight) if weight.dim() else 1)
+    # FSDP splits the rows as torch.chunk does.
+    sizes = [
+        len(chunk)
+        for chunk in torch.empty(len(weight), device="meta").chunk(weight.device_mesh.size())
+    ]
+    start = sum(sizes[: weight.device_mesh.get_local_rank()])
+    return slice(start, start + len(weight.to_local()))

@@ -29,10 +29,9 @@ from cudt.data.loading import ALL, Loader, Share, batches
 from cudt.data.splits import Split
 from cudt.method import constraints
 from cudt.method.constraints import LayerVerdict
-from cudt.method.measurement import Measurement
 from cudt.models.assemble import TrainingProblem
-from cudt.models.compiled import compile_layers
-from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
+from cudt.models.layer_losses import Measurement, draw_noise, measure_batches, measure_sigma
+from cudt.models.pretrained import compile_layers
 from cudt.models.sharding import prepared, whole
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run

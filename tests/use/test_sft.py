@@ -21,7 +21,7 @@ COLOURS = ["red", "blue", "green", "white"]
 TEXTS = [{"prompt": f"say {one} .", "completion": f" {one} {one}"} for one in COLOURS] * 4
 
 
-class DescentSFTTrainer(DescentMixin, trl.SFTTrainer):
+class DescentSFTTrainer(DescentMixin, trl.SFTTrainer):  # type: ignore[name-defined]
     pass
 
 

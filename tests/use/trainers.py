@@ -17,8 +17,6 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
-    ModernBertConfig,
-    ModernBertForSequenceClassification,
     TrainingArguments,
     ViTConfig,
     ViTForImageClassification,
@@ -40,13 +38,6 @@ _GPT2 = {"vocab_size": 40, "n_embd": 16, "n_layer": 3, "n_head": 2, "initializer
 FAMILIES: dict[str, tuple[Any, Any, str]] = {
     "bert": (BertForSequenceClassification, BertConfig(**_SIZE, **_LARGE), "text"),
     "bert-tokens": (BertForTokenClassification, BertConfig(**_SIZE, **_LARGE), "tokens"),
-    "modernbert": (
-        ModernBertForSequenceClassification,
-        ModernBertConfig(
-            **_SIZE, **_LARGE, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2
-        ),
-        "text",
-    ),
     "llama": (LlamaForCausalLM, LlamaConfig(**_CAUSAL), "words"),
     "gemma2": (Gemma2ForCausalLM, Gemma2Config(**_CAUSAL), "words"),  # caps its logits
     "gpt2": (GPT2LMHeadModel, GPT2Config(**_GPT2, **_NO_DROPOUT_2), "words"),

@@ -14,8 +14,7 @@ Run experiments from recipes, as the command `cudt` does:
 
 Or add the constraints to your own training loop:
 
-    dual = cudt.Dual(learning_rate=1e-2)
-    descent = cudt.LayerwiseDescent(n_layers=12, alpha=0.1, reference=0.69, dual=dual)
+    descent = cudt.LayerwiseDescent(12, alpha=0.1, reference=0.69, resilience="decay", beta=10.0)
     f = cudt.layer_losses(model, batch)                    # any model of transformers with a head
     descent.lagrangian(f).backward()
     descent.dual_step(f)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cudt.integrations.layer_reader import Inputs, n_labels
+from cudt.integrations.layers import Inputs, n_labels
 from cudt.method.objectives import Objective
 from cudt.tasks.base import IGNORED
 from cudt.utils.errors import UserError
@@ -27,41 +27,35 @@ class DescentUpdate:
     ) -> None:
         """`shifted`: whether the loss compares a position with the label of the next one."""
         self._objective, self._accelerator, self._shifted = objective, accelerator, shifted
-        if any(
-            batch.get("labels") is None and batch.get("shift_labels") is None for batch in batches
-        ):
-            raise UserError(
-                "the batches have no 'labels', without which there is no loss; add them to the "
-                "data set"
-            )
+        self._sums: Tensor | None = None
         # At the end of a stream there may be no batch.
         none = torch.zeros((), dtype=torch.long, device=accelerator.device)
         self._total = self._summed(sum((self._count(batch) for batch in batches), none))
-        self._sums: Tensor | None = None
         self.weights: Tensor | None = None
-        """∂J/∂f on the CPU; None if it needs f, and f of the whole update is not known yet."""
+        """∂J/∂f on the CPU; None while it needs the f of the whole update, in the log form."""
         if not objective.gradient_needs_losses:
             self.weights = objective.gradient(torch.ones(len(objective.layers)))
 
-    def preview(self, losses: Tensor, batch: Inputs) -> None:
-        """Count a micro-batch's mean losses, without a gradient, before the update."""
-        self._add(losses, batch)
+    def add(self, losses: Tensor, batch: Inputs) -> None:
+        """Count a micro-batch's mean losses."""
+        found = losses.detach().float() * self._count(batch)
+        self._sums = found if self._sums is None else self._sums + found
 
     def end_preview(self) -> None:
-        """Compute ∂J/∂f from the losses of all micro-batches."""
-        self.weights = self._objective.gradient(self.end())
+        """Compute ∂J/∂f from the losses of all micro-batches, and begin anew."""
+        self.weights = self._objective.gradient(self.mean())
         self._sums = None
 
     def share(self, losses: Tensor, batch: Inputs) -> Tensor:
         """The share of ∂J/∂f · f that a micro-batch back-propagates, from its mean losses."""
-        self._add(losses, batch)
-        if self.weights is None:
-            self.weights = self._objective.gradient(self.end())
+        self.add(losses, batch)
+        if self.weights is None:  # this is the only micro-batch
+            self.weights = self._objective.gradient(self.mean())
         # Accelerate averages gradients over the processes, but their sum is needed.
         factor = self._accelerator.num_processes * self._count(batch) / self._total
         return factor * (self.weights.to(losses) @ losses)
 
-    def end(self) -> Tensor:
+    def mean(self) -> Tensor:
         """f of the layers that the objective reads, over all micro-batches and processes, on the
         CPU.
         """
@@ -73,12 +67,8 @@ class DescentUpdate:
             )
         return (self._summed(self._sums) / self._total).cpu()
 
-    def _add(self, losses: Tensor, batch: Inputs) -> None:
-        found = losses.detach().float() * self._count(batch)
-        self._sums = found if self._sums is None else self._sums + found
-
     def _count(self, batch: Inputs) -> Tensor:
-        return n_labels(batch, shifted=self._shifted).sum().to(self._accelerator.device)
+        return n_labels(batch, shifted=self._shifted).to(self._accelerator.device)
 
     def _summed(self, values: Tensor) -> Tensor:
         return self._accelerator.reduce(values, reduction="sum")

@@ -163,7 +163,7 @@ def constraints_kept(view: View) -> Iterator[Drawing]:
     sides = pair(view)
     judges = [run for name, side in sides.items() if is_constrained(name) for run in side.runs]
     table = view.frames.layers
-    table = table[(table["perturbation"] == view.kind) & table["standard_error"].notna()]
+    table = table[(table["perturbation"] == view.kind) & (table["split"] == "test")]
     counts = []
     for run in (run for side in sides.values() for run in side.runs):
         own = view.runs.loc[run]

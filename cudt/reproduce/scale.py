@@ -25,7 +25,7 @@ from cudt.config.recipe import checked_name
 from cudt.config.schema import Count, CountFromZero, NoiseName, NotNegative, Positive, Section
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
-from cudt.tasks import other_data
+from cudt.evaluation import other_data
 from cudt.tasks.video_denoising import VideoConfig
 from cudt.utils.errors import UserError
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudt.models.needs import check_model
-from cudt.runs.options import RunOptions
+from cudt.sweep.source import RunOptions
 from cudt.sweep import recovery, results, stored
 from cudt.sweep.arm_worker import WorkerJob
 from cudt.sweep.definition import Sweep

@@ -13,39 +13,46 @@ from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run
 from cudt.utils.numbers import short_number
 
+_MEANING = "lower: layers that lower the loss · best: the layer with the lowest loss"
+_OF_EXITS = "exit: with early exit, the accuracy, mean layers and share of the FLOPs"
+
 
 def result_table(run: Run, *, with_exits: bool = False) -> Table:
     """One row for each noise level, averaged over the noise seeds: metric with interval, loss, the
     share of layers that lower the loss, and the layer with the lowest one.
     """
     info = run.finished_info()
-    metric, is_root = info.metric, info.metric.of_mean == "root"
+    metric, is_rmse = info.metric, info.metric.name == "RMSE"
     ood = run.rows("ood").groupby(["noise", "gamma"]).mean(numeric_only=True)
-    layers = over_seeds(run.rows("layers"), is_root=is_root)
+    layers = over_seeds(run.rows("layers"), is_root=metric.of_mean == "root")
     left = exits.exit_table(run).set_index(["noise", "gamma"]) if with_exits else pd.DataFrame()
-    table = Table(box=None, padding=(0, 2, 0, 0), title=run.label, title_justify="left")
-    headings = ["level", metric.name, "95 % interval"]
-    headings += ["PSNR", "input"] if metric.name == "RMSE" else []
-    headings += ["loss", "layers that lower it", "best layer"]
-    headings += ["early exit", "mean layers", "FLOPs"] if with_exits else []
+    headings = ["noise", "level", metric.name.replace("_", "\n"), "95 % interval"]
+    headings += ["PSNR", "input"] if is_rmse else []
+    headings += ["loss", "lower", "best", *(["exit", "layers", "FLOPs"] if with_exits else [])]
+    kinds = [*dict.fromkeys(ood.index.get_level_values("noise"))]
+    title = f"{run.label}: {', '.join(kinds)} noise"
+    table = Table(box=None, padding=(0, 1, 0, 0), title=title, title_justify="left")
+    # A column of equal words would break lines at 80 columns.
+    headings = headings if len(kinds) > 1 else headings[1:]
     for heading in headings:
-        table.add_column(heading, justify="left" if heading == "level" else "right")
+        is_word = heading in ("noise", "level")
+        table.add_column(heading, justify="left" if is_word else "right", no_wrap=True)
     for (kind, level), row in ood.iterrows():
         mine = layers[(layers["noise"] == kind) & (layers["gamma"] == level)].sort_values("layer")
         losses = np.array([info.reference, *mine["loss"]])
         ends = [short_number(row[end]) for end in ("low", "high") if not pd.isna(row[end])]
-        cells = [f"{kind} {scale_of(kind).symbol} = {level:g}", short_number(row["value"])]
+        cells = [kind, f"{scale_of(kind).symbol} = {level:g}", short_number(row["value"])]
         cells.append(" to ".join(ends))
-        if metric.name == "RMSE":
-            cells += [f"{psnr(row['value']):.2f}", short_number(row["input"])]
-        lower = np.diff(losses) < 0
-        cells += [short_number(losses[-1]), f"{lower.mean():.0%}", str(losses[1:].argmin() + 1)]
+        cells += [f"{psnr(row['value']):.2f}", short_number(row["input"])] if is_rmse else []
+        lower = f"{(np.diff(losses) < 0).mean():.0%}"
+        cells += [short_number(losses[-1]), lower, str(losses[1:].argmin() + 1)]
         if with_exits:
             early = left.loc[(kind, level)]
             cells += [f"{early['accuracy']:.4f}", f"{early['mean_depth']:.2f}"]
             cells.append(f"{early['flops']:.0%}")
-        table.add_row(*cells)
-    table.caption, table.caption_justify = "; ".join(_summaries(ood, metric)), "left"
+        table.add_row(*cells[-len(headings) :])
+    meaning = f"{_MEANING}\n{_OF_EXITS}" if with_exits else _MEANING
+    table.caption, table.caption_justify = "\n".join([*_summaries(ood, metric), meaning]), "left"
     return table
 
 

@@ -16,16 +16,15 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from cudt.data.batching import n_batches
 from cudt.data.loading import ALL, Share, shared
+from cudt.data.records import Columns, read_files
 from cudt.evaluation.measure import led_by_main, results
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
@@ -44,7 +43,7 @@ Completion = dict[str, str]
 FOLDER = "extra/completions"
 #: Seconds between two times that completions are written.
 _INTERVAL = 5.0
-_COLUMNS = ("instruction", "input", "dataset")
+_COLUMNS = Columns(("instruction", "input", "dataset"), None, optional=("input", "dataset"))
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,7 @@ class Instruction:
     @property
     def shown(self) -> str:
         """The instruction with its input, because AlpacaEval has no column for the input."""
-        given = self.input.strip()
-        return f"{self.instruction}\n\n{self.input}" if given else self.instruction
+        return f"{self.instruction}\n\n{self.input}" if self.input.strip() else self.instruction
 
 
 @dataclass(frozen=True)
@@ -90,23 +88,11 @@ class Request:
 
     def read(self) -> list[Instruction]:
         """The instructions of the file, in order."""
-        path = self.instructions
-        as_json = partial(pd.read_json, dtype=False, convert_dates=False)
-        readers = {
-            ".csv": partial(pd.read_csv, dtype=str, keep_default_na=False),
-            ".jsonl": partial(as_json, lines=True),
-            ".parquet": pd.read_parquet,
-        }
-        try:
-            table = readers.get(path.suffix, as_json)(path).iloc[: self.limit].fillna("")
-        except (ValueError, OSError) as error:
-            raise UserError(f"{path}: cannot be read ({error})") from None
-        if "instruction" not in table or table.empty:
-            raise UserError(f"{path}: no column 'instruction', or no rows")
-        rows = table.reindex(columns=_COLUMNS, fill_value="").astype(str)
+        rows = read_files([self.instructions], _COLUMNS).texts[: self.limit]
+        stem = self.instructions.stem
         return [
-            Instruction(str(row), asked, given, dataset or path.stem)
-            for row, (asked, given, dataset) in enumerate(rows.itertuples(index=False))
+            Instruction(str(row), asked, given, dataset or stem)
+            for row, (asked, given, dataset) in enumerate(rows)
         ]
 
 
@@ -166,14 +152,9 @@ def compare(first: Run, second: Run, request: Request) -> Path:
     """
     one, two = (read_completions(run, request.file(run))[: request.limit] for run in (first, second))
     pairs = [
-        {
-            "instruction": a["instruction"],
-            "output_1": a["output"],
-            "output_2": b["output"],
-            "generator_1": a["generator"],
-            "generator_2": b["generator"],
-            "dataset": a["dataset"],
-        }
+        {name: a[name] for name in ("instruction", "dataset")}
+        | {f"{name}_1": a[name] for name in ("output", "generator")}
+        | {f"{name}_2": b[name] for name in ("output", "generator")}
         for a, b in zip(one, two, strict=True)
     ]
     file = f"{request.file(first).removesuffix('.json')}-against-{second.label}.json"

@@ -117,11 +117,10 @@ def over_seeds(rows: pd.DataFrame, *, is_root: bool) -> pd.DataFrame:
     an example with two seeds is still one example.
     """
     keys = ["split", "data", "weights", "noise", "gamma", "layer"]
-    if not is_root:
-        return rows.groupby(keys, as_index=False, dropna=False).mean(numeric_only=True)
-    squared = rows.assign(metric=rows["metric"] ** 2)
-    means = squared.groupby(keys, as_index=False, dropna=False).mean(numeric_only=True)
-    return means.assign(metric=np.sqrt(means["metric"]))
+    rows = rows.assign(metric=rows["metric"] ** 2) if is_root else rows
+    grouped = rows.groupby(keys, as_index=False)[["loss", "metric", "standard_error"]]
+    means = grouped.mean(skipna=False)
+    return means.assign(metric=np.sqrt(means["metric"])) if is_root else means
 
 
 def verdicts(

@@ -103,8 +103,10 @@ def layer_ratios(view: View) -> Iterator[Drawing]:
     mine = bins[
         (bins["perturbation"] == view.kind) & (bins["gamma"] == trained) & (bins["right"] < np.inf)
     ]
+    if mine.empty:
+        return
     sides = pair(view.of([run for run in view.runs.index if run in {*mine["run"]}]))
-    if mine.empty or not sides:
+    if not sides:
         return
     lines = lines_of(sides)
     centre = (mine["left"] + mine["right"]) / 2

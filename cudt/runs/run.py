@@ -171,14 +171,15 @@ class RunFolder:
             content = self.read(file)
             # history.csv may grow while it is read: its last line may be incomplete.
             content = content[: content.rfind(b"\n") + 1]
-            table = pd.read_csv(io.BytesIO(content), dtype=types, float_precision="round_trip")
+            # As texts first: some versions of pandas lose the last digit of a number.
+            table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
+            if list(table.columns) != list(types):
+                raise ValueError(f"expected columns {', '.join(types)}")
+            return table.astype(types)
         except FileNotFoundError:
             return pd.DataFrame({column: pd.Series(dtype=one) for column, one in types.items()})
         except (ValueError, OverflowError) as error:
             raise self.damage(file, str(error).strip().split("\n")[0]) from None
-        if list(table.columns) != list(types):
-            raise self.damage(file, f"expected columns {', '.join(types)}")
-        return table
 
     def write_table(self, name: str, rows: pd.DataFrame) -> None:
         """Write a table, replacing its file."""

@@ -16,7 +16,7 @@ import pandas as pd
 
 from cudt.config.levels import training_level
 from cudt.config.schema import Evaluation
-from cudt.data.splits import SEEN
+from cudt.data.splits import SEEN, Split
 from cudt.evaluation import exits, samples
 from cudt.evaluation.measure import Pass, led_by_main, measure
 from cudt.evaluation.other_data import OtherData
@@ -216,8 +216,8 @@ def _evaluate_kind(
     seeds, asked = grid.seeds(settings.evaluation), grid.levels(kind, settings.evaluation)
     parts, ood, layers, info = [], [], [], run.finished_info()
     for seed in seeds:
-        one = Pass(settings, "test", NoiseSource(kind, sigma_x, seed), levels)
-        for level, examples in _measured(run, one, layerwise, track):
+        noise = NoiseSource(kind, sigma_x, seed)
+        for level, examples in _measured(run, layerwise, "test", noise, levels, track):
             keys = {name: examples[name].iloc[0] for name in KEYS}
             parts.append(examples)
             layers += layer_rows(layerwise.task, info, keys, examples)
@@ -234,13 +234,18 @@ def _evaluate_kind(
 
 
 def _measured(
-    run: Run, one: Pass, layerwise: LayerwiseLosses, track: Track
+    run: Run,
+    layerwise: LayerwiseLosses,
+    split: Split,
+    noise: NoiseSource,
+    levels: Sequence[float],
+    track: Track,
 ) -> list[tuple[float, pd.DataFrame]]:
     """Every example at each level, with its group and the keys of its rows."""
-    task, noise = layerwise.task, one.noise
-    found = []
+    task, settings, found = layerwise.task, run.recipe.settings, []
+    one = Pass(settings.evaluation, settings.loading.workers, split, noise, levels)
     for level, examples in measure(one, layerwise, track, f"{run.label} {noise.kind}").items():
-        keys = (one.split, run.data if one.split == "test" else OWN, run.weights, noise.kind, level)
+        keys = (split, run.data if split == "test" else OWN, run.weights, noise.kind, level)
         ids = examples["id"]
         groups = ids.str.rpartition("/")[0] if task.windows_of_clips else ids
         named = dict(zip(KEYS, (*keys, noise.seed), strict=True))
@@ -279,9 +284,8 @@ def _prepare_exits(run: Run, layerwise: LayerwiseLosses, sigma_x: float, track: 
     """
     settings = run.recipe.settings
     noise, levels = NoiseSource(settings.noise.kind, sigma_x, 0), [settings.noise.gamma_train]
-    one = Pass(settings, "validation", noise, levels)
-    found = [examples for _, examples in _measured(run, one, layerwise, track)]
-    _add_examples(run, found, _SORTED[:3])
+    found = _measured(run, layerwise, "validation", noise, levels, track)
+    _add_examples(run, [examples for _, examples in found], _SORTED[:3])
     run.update_info(RunInfo(flops=exits.count_flops(run, layerwise)))
 
 
@@ -302,9 +306,8 @@ def evaluate_validation(
         return
     layerwise = _load(run, Grid(), device, data_root)
     noise = NoiseSource(run.recipe.settings.noise.kind, sigma_of(run, layerwise), 0)
-    one = Pass(run.recipe.settings, "validation", noise, lacking)
     rows = []
-    for _, examples in _measured(run, one, layerwise, track):
+    for _, examples in _measured(run, layerwise, "validation", noise, lacking, track):
         keys = {name: examples[name].iloc[0] for name in KEYS}
         rows.append(ood_row(layerwise.task, keys, examples))
     _add(run, "ood", rows, _SORTED[:5])

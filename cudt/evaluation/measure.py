@@ -18,9 +18,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cudt.config.schema import Recipe
+from cudt.config.schema import Evaluation
 from cudt.data.batching import Batch, n_batches
-from cudt.data.loading import ALL, Share, batches
+from cudt.data.loading import ALL, Share, Workers, batches
 from cudt.data.splits import Split
 from cudt.models.layer_losses import LayerwiseLosses, with_noise
 from cudt.noise import NoiseSource, TextNoise, noise_kind
@@ -42,7 +42,8 @@ LAYER = {"loss": "float32", "score": "float32", "confidence": "float32", "predic
 class Pass:
     """The examples of a split under one kind of noise, at several levels of one draw."""
 
-    settings: Recipe
+    asked: Evaluation
+    workers: Workers
     split: Split
     noise: NoiseSource
     levels: Sequence[float]
@@ -61,20 +62,20 @@ class Pass:
 
     def total(self, task: Task) -> int:
         """The number of batches."""
-        return n_batches(task.examples(self.split), self.settings.evaluation.batch_size)
+        return n_batches(task.examples(self.split), self.asked.batch_size)
 
     @torch.no_grad()
     def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[Measured]:
         """The measurements of each batch of one process."""
-        device, asked = next(layerwise.eval().parameters()).device, self.settings.evaluation
-        examples, workers = self.examples(layerwise.task), self.settings.loading.workers
-        found = batches(layerwise.task, examples, asked.batch_size, device, workers, share)
+        device, size = next(layerwise.eval().parameters()).device, self.asked.batch_size
+        task, examples = layerwise.task, self.examples(layerwise.task)
+        found = batches(task, examples, size, device, self.workers, share)
         is_drawn = any(self.levels) and not self.is_in_text
         for batch, drawn in with_noise(layerwise.model, found, self.noise if is_drawn else None):
             at_levels = []
             for level in self.levels:
                 noise = level * drawn if drawn is not None and level else None
-                with computing_in(asked.precision, device):
+                with computing_in(self.asked.precision, device):
                     at_levels.append(_rows(layerwise, batch, noise))
             # The device is waited for once per batch.
             yield [*batch["ids"]], torch.stack(at_levels).float().cpu().numpy()

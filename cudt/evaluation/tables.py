@@ -134,7 +134,7 @@ def verdicts(
     from cudt.method.constraints import LayerVerdict, allowed_losses
 
     rows, form = rows.sort_values("layer"), info.form or "linear"
-    losses = torch.from_numpy(rows["loss"].to_numpy(float))
+    losses = torch.tensor(rows["loss"].tolist(), dtype=torch.double)
     allowed = allowed_losses(losses, info.reference, info.rates, form).tolist()
     found = []
     for given, row, most in zip(info.verdicts, rows.itertuples(), allowed, strict=True):

@@ -559,8 +559,9 @@ def test_every_figure_is_drawn_where_there_are_runs_for_it_and_only_there(
             if drawing.chart.to_dict()
         }
 
-    make_run(trained_run, tmp_path / "one", {0.0: 0.9}, objective="erm")
-    alone = {"descent-and-robustness", "errors-over-layers", "layer-ratios"}
+    steps = (0.5, 0.3, 0.2)
+    make_run(trained_run, tmp_path / "one", {0.0: 0.9}, objective="erm", steps=steps)
+    alone = {"descent-and-robustness", "errors-over-layers", "layer-ratios", "constraints-kept"}
     assert names(tmp_path / "one") == alone
     for gamma in (0.0, 0.4):
         for layers in (2, 3):
@@ -574,9 +575,8 @@ def test_every_figure_is_drawn_where_there_are_runs_for_it_and_only_there(
                     feasible=False,
                     gamma_train=gamma,
                     overrides=[f"model.layers={layers}", f"noise.gamma_train={gamma}"],
-                    rates=[0.1] * layers,
+                    steps=steps,
                 )
-                plant_layers(made, {0.4: (0.6, 0.5, 0.4)[:layers]})
                 plant_weights(made, [(0.1, 0.2), (-0.1, 0.3)])
     make_scored_run(
         trained_run, tmp_path / "many", {0.0: np.full(40, 0.5)}, kind="uniform", name="other"

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from cudt.config.recipe import NamedRecipe
     from cudt.config.schema import Dual
+    from cudt.evaluation.predict import Predictions
     from cudt.method.descent import LayerwiseDescent
     from cudt.models.own_head import layer_losses
-    from cudt.evaluation.predict import Predictions
     from cudt.runs.run import Run
     from cudt.utils.errors import UserError
 

@@ -119,7 +119,7 @@ def eval_ood(
         for one, grid in zip(runs, grids, strict=True):
             evaluate_one(console, one, grid, device, data_root, **options)
     else:
-        _evaluate_shared(console, runs, grids, workers, (device, data_root), options)
+        _evaluate_shared(console, runs, grids, workers, device, data_root, options)
 
 
 def evaluate_one(
@@ -143,14 +143,15 @@ def _evaluate_shared(
     runs: list[Run],
     grids: list[Grid],
     n_workers: int,
-    where: tuple[Any, ...],
+    device: str,
+    data_root: Any,
     options: dict[str, Any],
 ) -> None:
     """Let worker processes evaluate the runs; a run that fails stops no other."""
     from cudt.evaluation.workers import evaluate_all
 
     failed = False
-    for number, error in evaluate_all(runs, grids, n_workers, *where, options):
+    for number, error in evaluate_all(runs, grids, n_workers, device, data_root, options):
         if error is None:
             _print_result(console, runs[number], grids[number], options)
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from rich.table import Table
@@ -37,7 +39,8 @@ def result_table(run: Run, *, with_exits: bool = False) -> Table:
     for heading in headings:
         is_word = heading in ("noise", "level")
         table.add_column(heading, justify="left" if is_word else "right", no_wrap=True)
-    for (kind, level), row in ood.iterrows():
+    for key, row in ood.iterrows():
+        kind, level = _key(key)
         mine = layers[(layers["noise"] == kind) & (layers["gamma"] == level)].sort_values("layer")
         losses = np.array([info.reference, *mine["loss"]])
         ends = [short_number(row[end]) for end in ("low", "high") if not pd.isna(row[end])]
@@ -47,13 +50,17 @@ def result_table(run: Run, *, with_exits: bool = False) -> Table:
         lower = f"{(np.diff(losses) < 0).mean():.0%}"
         cells += [short_number(losses[-1]), lower, str(losses[1:].argmin() + 1)]
         if with_exits:
-            early = left.loc[(kind, level)]
+            early = left.loc[key]
             cells += [f"{early['accuracy']:.4f}", f"{early['mean_depth']:.2f}"]
             cells.append(f"{early['flops']:.0%}")
         table.add_row(*cells[-len(headings) :])
     meaning = f"{_MEANING}\n{_OF_EXITS}" if with_exits else _MEANING
     table.caption, table.caption_justify = "\n".join([*_summaries(ood, metric), meaning]), "left"
     return table
+
+
+def _key(key: Any) -> tuple[str, float]:
+    return str(key[0]), float(key[1])
 
 
 def _summaries(ood: pd.DataFrame, metric: MetricInfo) -> list[str]:
@@ -67,5 +74,7 @@ def _summaries(ood: pd.DataFrame, metric: MetricInfo) -> list[str]:
             area = area_under_curve(levels, values)
             lines.append(f"{kind}: AUC {area:.4f} over {min(levels):g} to {max(levels):g}")
         elif len(levels) > 1:
-            lines.append(f"{kind}: mean {short_number(np.mean(values))} of {len(levels)} levels")
+            lines.append(
+                f"{kind}: mean {short_number(float(np.mean(values)))} of {len(levels)} levels"
+            )
     return lines

@@ -152,9 +152,9 @@ def evaluate_ood(
     with_exits: bool = False,
     again: bool = False,
 ) -> bool:
-    """Write the rows of the levels that are missing, or of all of them `again`; and whatever else is
-    asked for: pictures of `n_samples` test examples, and what early exits follow from. Returns
-    whether anything was missing. `check` the run and hold its lock.
+    """Write the rows of the levels that are missing, or of all of them `again`; pictures of
+    `n_samples` test examples; and what early exits follow from. Returns whether anything was
+    missing. `check` the run and hold its lock.
     """
     asked = missing(run, grid, n_samples, with_exits=with_exits, again=again)
     wanted = processes.from_main(asked)

@@ -97,7 +97,7 @@ def chosen_threshold(run: Run) -> float:
 
 
 def exit_table(run: Run) -> pd.DataFrame:
-    """`evaluated` on the test data of each level, with the threshold of the run; averaged over noise
+    """`evaluated` on the test data of each level, with the threshold of the run; over all noise
     seeds.
     """
     threshold, flops = chosen_threshold(run), run.info().flops
@@ -112,9 +112,9 @@ def exit_table(run: Run) -> pd.DataFrame:
 
 
 def count_flops(run: Run, layerwise: LayerwiseLosses) -> list[float]:
-    """FLOPs (products and sums in matrix products and attention) of an example of the first
-    validation batch that leaves after layer 1 … L, with the readouts that the rule reads; and of one
-    through all layers, with the last readout only.
+    """FLOPs (products and sums in matrix products and attention) of an example that leaves after
+    layer 1 … L, with the readouts that the rule reads; and of one through all layers, with the last
+    readout only. They are of the first validation batch: longer texts have more, in like shares.
     """
     model, task, totals, readouts = layerwise.eval().model, layerwise.task, [0], [0]
     device, size = next(layerwise.parameters()).device, run.recipe.settings.evaluation.batch_size

@@ -150,7 +150,9 @@ def compare(first: Run, second: Run, request: Request) -> Path:
     """Write the completions of two runs as pairs, in the format of AlpacaEval's annotators, next to
     those of the first.
     """
-    one, two = (read_completions(run, request.file(run))[: request.limit] for run in (first, second))
+    one, two = (
+        read_completions(run, request.file(run))[: request.limit] for run in (first, second)
+    )
     pairs = [
         {name: a[name] for name in ("instruction", "dataset")}
         | {f"{name}_1": a[name] for name in ("output", "generator")}

@@ -29,7 +29,7 @@ from cudt.utils.errors import UserError
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predicted class of each text, in the order of the texts, and the layer that predicted it."""
+    """The predicted class of each text, in order, and the layer that predicted it."""
 
     labels: list[int | str]
     """The most likely class, as the training data call it."""
@@ -80,7 +80,7 @@ def predict(
 def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> tuple[Any, Any]:
     """The class probabilities with which the texts of a batch leave, and after which layers."""
     model, task, found = layerwise.model, layerwise.task, list[np.ndarray[Any, Any]]()
-    left = np.zeros(len(batch["ids"]), dtype=int)
+    left: np.ndarray[Any, Any] = np.zeros(len(batch["ids"]), dtype=int)
 
     def visit(state: Tensor) -> None:
         found.append(np.empty(0))

@@ -67,7 +67,13 @@ def layer_rows(
     errors = [one.standard_error for one in _judged(info, examples)]
     losses = layers_of(examples, "loss") @ weights / weights.sum()
     return [
-        {**keys, "layer": layer, "loss": loss, "metric": task.metric(score), "standard_error": error}
+        {
+            **keys,
+            "layer": layer,
+            "loss": loss,
+            "metric": task.metric(score),
+            "standard_error": error,
+        }
         for layer, (loss, score, error) in enumerate(
             zip(losses.tolist(), scores.tolist(), errors, strict=True), 1
         )
@@ -84,11 +90,11 @@ def _judged(info: FinishedInfo, examples: pd.DataFrame) -> list[LayerVerdict]:
         losses, weights = _grouped(losses, weights, _numbers(examples["group"]))
     slack = torch.zeros(len(losses), dtype=torch.double)
     measured = torch.from_numpy(losses), torch.from_numpy(weights)
-    return constraints.judge(*measured, info.reference, info.rates, slack, info.form or "linear")
+    return constraints.judge(*measured, info.reference, info.rates, slack, info.form)
 
 
 def _grouped(values: Array, weights: Array, numbers: Array) -> tuple[Array, Array]:
-    """The weighted mean and the weight of each group: a clip is one observation, not its windows."""
+    """The weighted mean and the weight of each group: a clip is one observation."""
     totals = np.bincount(numbers, weights)
     sums = [np.bincount(numbers, row * weights) for row in values]
     return np.stack(sums) / np.maximum(totals, np.finfo(float).tiny), totals
@@ -133,15 +139,14 @@ def verdicts(
 
     from cudt.method.constraints import LayerVerdict, allowed_losses
 
-    rows, form = rows.sort_values("layer"), info.form or "linear"
-    losses = torch.tensor(rows["loss"].tolist(), dtype=torch.double)
-    allowed = allowed_losses(losses, info.reference, info.rates, form).tolist()
-    found = []
-    for given, row, most in zip(info.verdicts, rows.itertuples(), allowed, strict=True):
+    rows, form, found = rows.sort_values("layer"), info.form, []
+    losses, errors = rows["loss"].tolist(), rows["standard_error"].tolist()
+    measured = torch.tensor(losses, dtype=torch.double)
+    allowed = allowed_losses(measured, info.reference, info.rates, form).tolist()
+    for given, loss, most, error in zip(info.verdicts, losses, allowed, errors, strict=True):
         # A slack of the log form is a factor on what is allowed, which differs between levels.
         slack = given.slack * (most / given.allowed if form == "log" else 1) * has_slack
-        numbers = (row.loss, most, row.loss - most, row.standard_error, slack)
-        found.append(LayerVerdict(row.layer, *numbers))
+        found.append(LayerVerdict(given.layer, loss, most, loss - most, error, slack))
     return found
 
 

@@ -196,9 +196,7 @@ def read(folders: Sequence[Path]) -> Frames:
     return frames
 
 
-def read_two(
-    first: Path, second: Path, weights: str | None = None, data: str = OWN
-) -> Frames:
+def read_two(first: Path, second: Path, weights: str | None = None, data: str = OWN) -> Frames:
     """Two runs, numbered 0 and 1; with some of their weights, on some test data."""
     return _joined([_read(path, weights, data) for path in (first, second)], [])
 
@@ -247,7 +245,9 @@ def _read_whole(folder: RunFolder, weights: str | None, data: str) -> _Read:
     mine = layers[layers["split"] == "validation"].sort_values("layer")
     row["validation_metric"] = float(mine["metric"].iloc[-1]) if len(mine) else math.nan
     found["ood"] = ood[ood["split"] == "test"]
-    return _Read(row, {name: t.rename(columns={"noise": "perturbation"}) for name, t in found.items()})
+    return _Read(
+        row, {name: t.rename(columns={"noise": "perturbation"}) for name, t in found.items()}
+    )
 
 
 def _of_info(known: info.FinishedInfo) -> dict[str, Any]:

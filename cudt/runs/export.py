@@ -1,5 +1,4 @@
-"""Exports a trained model for other libraries, as transformers or peft saves it, with a model card.
-"""
+"""Exports a trained model as transformers or peft saves it, with a model card."""
 
 from __future__ import annotations
 
@@ -37,7 +36,9 @@ def export(run: Run, layerwise: LayerwiseLosses, folder: Path) -> None:
         if layerwise.task.tokenizer is not None:
             layerwise.task.tokenizer.save_pretrained(made)
         # Replaces peft's own card, which is an empty template.
-        write_text(made / "README.md", card(run, made, lines.strip().replace("FOLDER", folder.name)))
+        write_text(
+            made / "README.md", card(run, made, lines.strip().replace("FOLDER", folder.name))
+        )
         for file in made.iterdir():
             make_readable(file)
         made.replace(folder)
@@ -52,11 +53,18 @@ def card(run: Run, folder: Path, lines: str) -> str:
         library = "peft"
     base = getattr(run.recipe.settings.model, "pretrained", None)
     head = ["---", f"library_name: {library}", *([f"base_model: {base}"] if base else [])]
-    head += ["tags:", "- cudt", "- layerwise-descent", "---", "", f"# {info.recipe}, {info.objective}"]
+    head += [
+        "tags:",
+        "- cudt",
+        "- layerwise-descent",
+        "---",
+        "",
+        f"# {info.recipe}, {info.objective}",
+    ]
     begun = (
-        f"Trained by cudt {info.versions.get('cudt', '')} with the recipe `{info.recipe}`, objective "
-        f"`{info.objective}`, seed {info.seed}, on noise of γ = {info.gamma_train:g} (σ = γ·σ_x, "
-        f"σ_x = {info.sigma_x.training:.4g})."
+        f"Trained by cudt {info.versions.get('cudt', '')} with the recipe `{info.recipe}`, "
+        f"objective `{info.objective}`, seed {info.seed}, on noise of γ = {info.gamma_train:g} "
+        f"(σ = γ·σ_x, σ_x = {info.sigma_x.training:.4g})."
     )
     asked = "(1 − α_1)·…·(1 − α_l)·f_0" if info.form == "ladder" else "(1 − α_l)·f_(l−1)"
     kept = "kept" if info.feasible else "not all kept"
@@ -85,7 +93,8 @@ def _under_noise(run: Run) -> list[str]:
         *("", f"## Under noise ({info.metric.name}, {better} is better)", ""),
         *("| noise | level | | value | 95 % interval | examples |", "|---|---|---|---|---|---|"),
     ]
-    for (noise, gamma), rows in ood.groupby(["noise", "gamma"]):
+    for noise, gamma in ood[["noise", "gamma"]].drop_duplicates().itertuples(index=False):
+        rows = ood[(ood["noise"] == noise) & (ood["gamma"] == gamma)]
         value, low, high = rows[["value", "low", "high"]].mean()
         place = distribution(noise, gamma, info.gamma_train)
         interval = f"{low:.4g} to {high:.4g}" if low == low else ""

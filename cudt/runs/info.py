@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from cudt.config.schema import ObjectiveName
 
+Form = Literal["linear", "log", "ladder"]
 Status = Literal["running", "interrupted", "failed", "finished"]
 
 
@@ -102,7 +103,7 @@ class RunInfo(InfoPart):
     parameters: int | None = None
     reference: float | None = None  # the loss f_0
     rates: list[float] | None = None  # α_1 … α_L
-    form: str | None = None  # the form of the constraints
+    form: Form | None = None  # the form of the constraints
     device: str | None = None
     processes: int | None = None
     sharded: bool = False  # the processes shared the weights, a part in each
@@ -137,6 +138,7 @@ class FinishedInfo(RunInfo):
     layers: int
     reference: float
     rates: list[float]
+    form: Form
     command: str
     best: BestEpoch
     sigma_x: SigmaX

@@ -2,7 +2,7 @@
 
     outputs/<recipe>/<objective>-<identity>/
         recipe.yaml       every setting
-        run.json          status, verdict, versions, σ_x, multipliers, SHA-256 of the files (info.py)
+        run.json          status, verdict, versions, σ_x, multipliers, SHA-256 of files (info.py)
         history.csv       what training measured: step, epoch, split, layer, name, value
         layers.csv        loss and metric of each layer, by split, data, weights, noise, gamma, seed
         ood.csv           the metric with its interval, by the same keys
@@ -128,7 +128,7 @@ class RunFolder:
     def forget(self, *names: str) -> None:
         """Drop the SHA-256 of files that are to be deleted, or that the user has deleted."""
         if known := {*names} & {*self.info().files}:
-            self._record(dict.fromkeys(known, []))
+            self._record({name: [] for name in known})
 
     def check(self, name: str) -> None:
         """Refuse a file that is not as it was written, with a DamagedFileError."""
@@ -186,7 +186,7 @@ class RunFolder:
         with self.replacing(f"{name}.csv") as temporary:
             rows[[*TABLES[name]]].to_csv(temporary, index=False, na_rep="nan")
 
-    def read_examples(self, columns: Sequence[str] | None = None, **keys: object) -> pd.DataFrame:
+    def read_examples(self, columns: list[str] | None = None, **keys: object) -> pd.DataFrame:
         """Rows of examples.parquet, such as those with split="test", and some of its columns;
         without rows if it does not exist.
         """
@@ -298,7 +298,9 @@ def data_root_of(run: RunFolder, given: Path | None) -> Path | None:
         return given
     if (root := run.path / recorded).is_dir():
         return root
-    gone = f"'{run.path}' was trained with the data root '{recorded}', which does not exist any more"
+    gone = (
+        f"'{run.path}' was trained with the data root '{recorded}', which does not exist any more"
+    )
     warnings.warn(f"{gone}; if data are missing, give --data-root", DataWarning, stacklevel=2)
     return None
 
@@ -315,9 +317,9 @@ def check_same_base(run: RunFolder, digest: str) -> None:
 
 def check_same_test(run: Run, fingerprint: str) -> None:
     """Refuse other test data than before: one curve would mix two test sets."""
-    other = run.info().other_tests.get(run.data)
-    before = run.info().test_data if run.data == OWN else other and other.test_data
-    _refuse_other(run, before, fingerprint, "test data or tokenizer")
+    info = run.info()
+    known = {OWN: info.test_data, **{name: one.test_data for name, one in info.other_tests.items()}}
+    _refuse_other(run, known.get(run.data), fingerprint, "test data or tokenizer")
 
 
 def _refuse_other(run: RunFolder, before: str | None, now: str, what: str) -> None:
@@ -344,7 +346,9 @@ def open_run(path: Path, weights: Weights | None = None) -> Run:
         raise UserError(f"run folder '{path}' does not exist")
     if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():
         inside = [found.parent for found in files_below(path, ["run.json"])]
-        hint = f"; {len(inside)} run folders are below it, for example {inside[0]}" if inside else ""
+        hint = (
+            f"; {len(inside)} run folders are below it, for example {inside[0]}" if inside else ""
+        )
         raise UserError(f"'{path}' is not a run folder (recipe.yaml or run.json is missing){hint}")
     RunFolder(path).check("recipe.yaml")
     return Run(path, recipes.load_resolved(path / "recipe.yaml")).with_weights(weights)

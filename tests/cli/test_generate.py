@@ -74,7 +74,9 @@ def call(monkeypatch, capsys, pair, tmp_path) -> CommandLine:
 
 
 def written(run: str, name: str = "ask-gamma0-seed0-tokens6") -> list[dict[str, str]]:
-    return json.loads((Path(run) / "extra" / "completions" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (Path(run) / "extra" / "completions" / f"{name}.json").read_text(encoding="utf-8")
+    )
 
 
 def refused(call: CommandLine, *arguments: str, asked: str | None = "ask.json") -> str:

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 
 from cudt.cli import main as cli
 from cudt.runs.checksums import damaged_files
-from cudt.runs.find import find_runs
+from cudt.runs.run import find_runs
 from tests.cli.conftest import SMALL
 
 SETTINGS = [*SMALL, "--set", "training.epochs=1", "--set", "training.checkpoint_every=2"]

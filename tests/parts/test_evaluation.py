@@ -181,7 +181,7 @@ def test_one_curve_never_mixes_noise_seeds(run):
     evaluate(run, Grid(perturbations=["gaussian", "uniform"]))
     evaluate(run, Grid([0.0, 1.0], perturbations=["gaussian"], noise_seeds=[1, 2]))
     for table in (run.rows("ood"), run.rows("layers"), run.read_examples()):
-        of_kind = {kind: rows for kind, rows in table.groupby("noise")}
+        of_kind = dict(iter(table.groupby("noise")))
         assert set(of_kind["gaussian"]["seed"]) == {1, 2}
         assert set(of_kind["uniform"]["seed"]) == {0}
         assert {0.0, 1.0} <= set(of_kind["gaussian"]["gamma"]) <= {0.0, 0.4, 1.0}
@@ -229,7 +229,9 @@ def test_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(tmp_pa
     evaluate(last)
     assert best.rows("ood").equals(before)
     for name in ("ood", "layers"):
-        mine, other = (run.rows(name).reset_index(drop=True) for run in (best.with_weights("last"), last))
+        mine, other = (
+            run.rows(name).reset_index(drop=True) for run in (best.with_weights("last"), last)
+        )
         # The signal of this model is learned, so each epoch has its own σ_x.
         pd.testing.assert_frame_equal(mine, other, rtol=1e-6)
     assert not before["value"].equals(last.rows("ood")["value"])
@@ -240,7 +242,12 @@ def test_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(tmp_pa
 @pytest.fixture(scope="module")
 def video(tmp_path_factory) -> Run:
     """A run on videos of three clips."""
-    changes = ("task.test=3", "evaluation.gammas=0.1,0.5", "descent.warmup_epochs=0", "training.epochs=1")
+    changes = (
+        "task.test=3",
+        "evaluation.gammas=0.1,0.5",
+        "descent.warmup_epochs=0",
+        "training.epochs=1",
+    )
     return train_quietly(recipes.load("smoke-video", changes), tmp_path_factory.mktemp("video"))
 
 

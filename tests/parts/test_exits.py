@@ -136,7 +136,9 @@ def test_a_prediction_is_the_answer_of_the_layer_that_its_text_leaves_at(run, wa
     sure = wanted["confidence"] if isinstance(wanted, dict) else threshold[wanted]
     model = layerwise.model
     for text, probabilities, layer in zip(texts, found.probabilities, found.layers, strict=True):
-        (batch,) = batches(layerwise.task, layerwise.task.from_texts([(text,)]), 1, torch.device("cpu"))
+        (batch,) = batches(
+            layerwise.task, layerwise.task.from_texts([(text,)]), 1, torch.device("cpu")
+        )
         with torch.no_grad():
             states = model.layer_states(model.signal(batch)[0], batch)
             alone = torch.cat([model.readout(one, batch).double().softmax(-1) for one in states])
@@ -166,7 +168,7 @@ def test_a_layer_that_no_text_needs_does_not_run(run, monkeypatch):
     assert cudt.predict(run, [], device="cpu").labels == []
 
 
-def test_wrong_input_is_refused(run, trained_run, tmp_path):
+def test_wrong_input_is_refused(run, trained_run, tmp_path, monkeypatch):
     for wanted in ("patience", {"confidence": 2.0}, {"entropy": 0.1}):
         with pytest.raises(UserError, match='exit: expected "confidence"'):
             cudt.predict(run, ["a"], wanted, device="cpu")
@@ -177,6 +179,6 @@ def test_wrong_input_is_refused(run, trained_run, tmp_path):
         cudt.predict(copy, "a")
     lacking = SimpleNamespace(**{"name": "RMSE"})
     info = run.finished_info().model_copy(update={"metric": lacking})
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError, match="classification"):
-        patch.setattr(Run, "finished_info", lambda _: info)
+    monkeypatch.setattr(Run, "finished_info", lambda _: info)
+    with pytest.raises(UserError, match="early exits need a classification task"):
         exits.check(run)

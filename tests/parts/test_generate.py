@@ -201,7 +201,9 @@ def test_two_runs_are_paired_in_the_format_of_annotators(run, folder, tmp_path):
     ]
 
 
-def test_other_instructions_or_a_damaged_file_are_refused_and_nothing_is_lost(run, folder, tmp_path):
+def test_other_instructions_or_a_damaged_file_are_refused_and_nothing_is_lost(
+    run, folder, tmp_path
+):
     completions(run, request(folder, limit=2))
     file = run.path / request(folder).file(run)
     before = file.read_bytes()

@@ -70,7 +70,9 @@ def test_numbers_in_tables_come_back_to_the_last_bit(run):
 
 
 def test_an_incomplete_last_line_of_a_growing_history_is_left_out(run):
-    (run.path / "history.csv").write_text("step,epoch,split,layer,name,value\n1,1,train,1,loss,0.5\n2,1,tr")
+    (run.path / "history.csv").write_text(
+        "step,epoch,split,layer,name,value\n1,1,train,1,loss,0.5\n2,1,tr"
+    )
     assert run.read_table("history")["step"].tolist() == [1]
 
 

@@ -23,7 +23,9 @@ def examples(n: int = 30, layers: int = 3, n_clips: int = 0) -> pd.DataFrame:
     """Random examples; of some clips if they are named."""
     rng = np.random.default_rng(0)
     columns: dict[str, Any] = {"id": [f"{number:02}" for number in range(n)]}
-    columns["group"] = [f"clip-{number % n_clips}" if n_clips else f"{number:02}" for number in range(n)]
+    columns["group"] = [
+        f"clip-{number % n_clips}" if n_clips else f"{number:02}" for number in range(n)
+    ]
     columns |= {"weight": rng.integers(1, 5, n).astype("float32"), "input": math.nan}
     for layer in range(1, layers + 1):
         columns[f"loss_{layer}"] = rng.random(n).astype("float32")
@@ -104,7 +106,10 @@ def test_verdicts_follow_from_the_rows_of_a_level():
         {"layer": layer, "loss": loss, "standard_error": 0.01}
         for layer, loss in enumerate((0.6, 0.55, 0.53), 1)
     ])  # fmt: skip
-    given = [SimpleNamespace(slack=slack, allowed=1.0) for slack in (0.0, 0.0, 0.1)]
+    given = [
+        SimpleNamespace(layer=layer, slack=slack, allowed=1.0)
+        for layer, slack in enumerate((0.0, 0.0, 0.1), 1)
+    ]
     found = tables.verdicts(info(verdicts=given), rows)
     # Allowed: 0.63, 0.54 and 0.495.
     assert [one.allowed for one in found] == pytest.approx([0.63, 0.54, 0.495])
@@ -128,7 +133,9 @@ def test_noise_seeds_are_averaged_and_an_error_as_the_root_of_the_mean_square():
 
 
 def test_ratios_of_layers_are_counted_one_by_one():
-    table = examples(200).assign(loss_1=np.repeat([0.0, 1.0], 100), loss_2=np.repeat([0.0, 0.5], 100))
+    table = examples(200).assign(
+        loss_1=np.repeat([0.0, 1.0], 100), loss_2=np.repeat([0.0, 0.5], 100)
+    )
     found = tables.ratio_bins(table)
     ratios = []
     for _, row in table.iterrows():

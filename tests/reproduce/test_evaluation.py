@@ -18,7 +18,7 @@ from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Experiment
 from cudt.reproduce.stored import ReproduceOptions
 from cudt.runs.completions import CompletionSet, write_completions
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.runs.run import Run
 from cudt.sweep.evaluate_runs import tracking
 from cudt.sweep.lease import Lease

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.runs.info import RunInfo, Status
 from cudt.sweep import plan
 from cudt.sweep.definition import Sweep

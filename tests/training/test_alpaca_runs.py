@@ -18,7 +18,7 @@ from cudt.evaluation.grid import Grid
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses, measure
 from cudt.noise import NoiseSource
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run
 from cudt.tasks.base import IGNORED

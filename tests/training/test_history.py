@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cudt.runs.find import run_for
-from cudt.runs.tables import TABLES
+from cudt.runs.run import run_for
+from cudt.runs.run import TABLES
 from cudt.training.history import History
 from cudt.utils.errors import DamagedFileError, UserError
 from tests.conftest import tiny_recipe

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly

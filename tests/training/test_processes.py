@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from cudt.config.recipe import NamedRecipe
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.training.view import TrainingView

@@ -14,7 +14,7 @@ import torch
 
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Training
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.training.checkpoint import Checkpoints

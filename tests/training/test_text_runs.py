@@ -18,7 +18,7 @@ from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import measure
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.runs.run import Run
 from cudt.training import launch
 from cudt.training.checkpoint import load_weights

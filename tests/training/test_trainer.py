@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from cudt.models.assemble import assemble
 from cudt.models.unrolled_network import UnrolledTransformer
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.runs.info import MultiplierInfo
 from cudt.training.display import PlainDisplay
 from cudt.training.trainer import Trainer

@@ -20,7 +20,7 @@ from cudt.evaluation.intervals import bootstrap_of_clips, clips_of
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise, measure
 from cudt.noise import NoiseSource
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run
 from cudt.training import launch

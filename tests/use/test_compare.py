@@ -123,7 +123,9 @@ def test_different_metrics_and_missing_evaluations_are_named(call, trained_run):
 
 
 def test_runs_are_compared_with_their_last_weights_on_test_data(call, trained_run):
-    runs = [make_scored_run(trained_run, Path(name), scores(n), seed=n) for n, name in enumerate("ab")]
+    runs = [
+        make_scored_run(trained_run, Path(name), scores(n), seed=n) for n, name in enumerate("ab")
+    ]
     paths = [run.path for run in runs]
     assert "not measured yet" in compared(call, *paths, "--weights", "last")
     for run, losses in zip(runs, ((0.6, 0.5, 0.4), (0.7, 0.75, 0.3)), strict=True):

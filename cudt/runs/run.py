@@ -85,7 +85,10 @@ class RunFolder:
 
     def update_info(self, changes: RunInfo) -> None:
         """Replace in run.json the keys that `changes` sets."""
-        values = {**self._values(), **changes.model_dump(exclude_unset=True)}
+        before = self._values()
+        values = {**before, **changes.model_dump(exclude_unset=True)}
+        if values == before:
+            return
         text = json.dumps({**values, "sha256": _digest(values)}, indent=2, ensure_ascii=False)
         write_text(self.path / "run.json", f"{text}\n")
 

@@ -12,10 +12,11 @@ from rich.console import Console
 
 from benchmarks.speed.turns import Turn
 from cudt.config import recipe as recipes
-from cudt.evaluation.evaluate import evaluate_ood
-from cudt.evaluation.grid import Grid
+from cudt.evaluation.evaluate import Grid, evaluate_ood
+from cudt.runs.export import export
 from cudt.training import launch
 from cudt.training.display import PlainDisplay
+from cudt.training.trained import load
 
 turn, job = Turn(), Turn.job()
 began = False
@@ -38,6 +39,8 @@ data_root = Path(job["data_root"])
 run = launch.train(
     recipe, Path(job["folder"]) / "runs", "cpu", data_root, PlainDisplay(Console(quiet=True))
 )
-Path(job["model_file"]).write_text(str(run.path / "model"), encoding="utf-8")
+model = Path(job["folder"]) / "model"
+export(run, load(run, "cpu", data_root), model)
+Path(job["model_file"]).write_text(str(model), encoding="utf-8")
 evaluate_ood(run, Grid(gammas=[0.0], perturbations=["gaussian"]), "cpu", data_root, track)
 turn.finish(accuracy=run.read_table("ood")["value"].iloc[0])

@@ -7,7 +7,7 @@ weights, data and noise seeds, are not measured again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -160,69 +160,92 @@ def evaluate_ood(
     wanted = processes.from_main(asked)
     if not wanted:
         return False
-    run = grid.of(run)
-    layerwise = _load(run, grid, device, data_root)
-    test_data = layerwise.task.fingerprint(["test"])
-    check_same_test(run, test_data)
-    with led_by_main(layerwise) as leads:
+    loaded = _load(grid.of(run), grid, device, data_root, track)
+    check_same_test(loaded.run, loaded.layerwise.task.fingerprint(["test"]))
+    with led_by_main(loaded.layerwise) as leads:
         if leads:
-            _note(run, grid, layerwise, test_data)
-            sigma_x = sigma_of(run, layerwise)
+            _begin(loaded, grid)
             for kind in (one for one in wanted if one not in ("samples", "exits")):
-                _evaluate_kind(run, layerwise, kind, wanted[kind], grid, sigma_x, track)
+                _evaluate_kind(loaded, kind, wanted[kind], grid)
             if "samples" in wanted:
-                _save_samples(run, layerwise, grid, sigma_x, n_samples)
+                _save_samples(loaded, grid, n_samples)
             if "exits" in wanted:
-                _prepare_exits(run, layerwise, sigma_x, track)
+                _prepare_exits(loaded)
+            _note_data(loaded)
     return True
 
 
-def _load(run: Run, grid: Grid, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
-    """The trained model, on the data that it was trained with, or with other test data."""
+@dataclass(frozen=True)
+class _Loaded:
+    """A run with its model, on the data that it is measured on."""
+
+    run: Run
+    layerwise: LayerwiseLosses
+    sigma_x: float
+    track: Track
+
+    def measured(
+        self, split: Split, kind: str, seed: int, levels: Sequence[float]
+    ) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+        """Every example at each level, with its group and the keys of its rows."""
+        run, task, settings = self.run, self.layerwise.task, self.run.recipe.settings
+        noise, workers = NoiseSource(kind, self.sigma_x, seed), settings.loading.workers
+        one = Pass(settings.evaluation, workers, split, noise, levels)
+        data = run.data if split == "test" else OWN
+        found = measure(one, self.layerwise, self.track, f"{run.label} {kind}")
+        for level, examples in found.items():
+            values = (split, data, run.weights, kind, level, seed)
+            keys = dict(zip(KEYS, values, strict=True))
+            ids = examples["id"]
+            groups = ids.str.rpartition("/")[0] if task.windows_of_clips else ids
+            yield keys, examples.assign(**keys, group=groups)
+
+
+def _load(
+    run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track
+) -> _Loaded:
     layerwise = load(run, device, data_root)
     precision = run.recipe.settings.evaluation.precision
     warn_if_slow(precision, "evaluation.precision", next(layerwise.parameters()).device)
     check_same_data(run, layerwise.task.fingerprint(SEEN))
+    sigma_x = sigma_of(run, layerwise) if processes.is_main_process() else 0.0
     if grid.on is not None:
         tokenizer = run.recipe.settings.model.tokenizer_source
         other = build_unread(grid.on.task, data_root_of(run, data_root), tokenizer)
         layerwise.task = layerwise.task.tested_on(other)
-    return layerwise
+    return _Loaded(run, layerwise, sigma_x, track)
 
 
-def _note(run: Run, grid: Grid, layerwise: LayerwiseLosses, test_data: str) -> None:
+def _begin(loaded: _Loaded, grid: Grid) -> None:
     """Write into run.json what is tested on, and forget tables that the user has deleted."""
+    run, test_data = loaded.run, loaded.layerwise.task.fingerprint(["test"])
     run.forget(*(name for name in ("ood.csv", EXAMPLES) if not (run.path / name).is_file()))
-    info = run.info()
-    if grid.on is not None:
-        other = OtherTest(task=grid.on.task.model_dump(mode="json"), test_data=test_data)
-        run.update_info(RunInfo(other_tests={**info.other_tests, grid.on.name: other}))
+    if grid.on is None:
+        run.update_info(RunInfo(test_data=test_data))
     else:
-        notes = {**info.data_notes, **layerwise.task.notes()}
-        run.update_info(RunInfo(test_data=test_data, data_notes=notes))
+        other = OtherTest(task=grid.on.task.model_dump(mode="json"), test_data=test_data)
+        run.update_info(RunInfo(other_tests={**run.info().other_tests, grid.on.name: other}))
 
 
-def _evaluate_kind(
-    run: Run,
-    layerwise: LayerwiseLosses,
-    kind: str,
-    levels: Sequence[float],
-    grid: Grid,
-    sigma_x: float,
-    track: Track,
-) -> None:
+def _note_data(loaded: _Loaded) -> None:
+    """Write into run.json how many test examples were truncated or skipped."""
+    if loaded.run.data == OWN:
+        notes = {**loaded.run.info().data_notes, **loaded.layerwise.task.notes()}
+        loaded.run.update_info(RunInfo(data_notes=notes))
+
+
+def _evaluate_kind(loaded: _Loaded, kind: str, levels: Sequence[float], grid: Grid) -> None:
     """Measure some levels of one kind of noise and write their rows."""
-    settings = run.recipe.settings
-    seeds, asked = grid.seeds(settings.evaluation), grid.levels(kind, settings.evaluation)
-    parts, ood, layers, info = [], [], [], run.finished_info()
+    run, task, info = loaded.run, loaded.layerwise.task, loaded.run.finished_info()
+    settings = run.recipe.settings.evaluation
+    seeds, asked = grid.seeds(settings), grid.levels(kind, settings)
+    parts, ood, layers = list[pd.DataFrame](), [], []
     for seed in seeds:
-        noise = NoiseSource(kind, sigma_x, seed)
-        for level, examples in _measured(run, layerwise, "test", noise, levels, track):
-            keys = {name: examples[name].iloc[0] for name in KEYS}
+        for keys, examples in loaded.measured("test", kind, seed, levels):
             parts.append(examples)
-            layers += layer_rows(layerwise.task, info, keys, examples)
-            if level in asked:
-                ood.append(ood_row(layerwise.task, keys, examples))
+            layers += layer_rows(task, info, keys, examples)
+            if keys["gamma"] in asked:
+                ood.append(ood_row(task, keys, examples))
     before = run.rows("layers")
     has_seeds = {*before["seed"][before["noise"] == kind]} == {*seeds}
     # Levels of other noise seeds are not kept beside them.
@@ -233,26 +256,6 @@ def _evaluate_kind(
     _add(run, "ood", ood, replaced)
 
 
-def _measured(
-    run: Run,
-    layerwise: LayerwiseLosses,
-    split: Split,
-    noise: NoiseSource,
-    levels: Sequence[float],
-    track: Track,
-) -> list[tuple[float, pd.DataFrame]]:
-    """Every example at each level, with its group and the keys of its rows."""
-    task, settings, found = layerwise.task, run.recipe.settings, []
-    one = Pass(settings.evaluation, settings.loading.workers, split, noise, levels)
-    for level, examples in measure(one, layerwise, track, f"{run.label} {noise.kind}").items():
-        keys = (split, run.data if split == "test" else OWN, run.weights, noise.kind, level)
-        ids = examples["id"]
-        groups = ids.str.rpartition("/")[0] if task.windows_of_clips else ids
-        named = dict(zip(KEYS, (*keys, noise.seed), strict=True))
-        found.append((level, examples.assign(**named, group=groups)))
-    return found
-
-
 def _add(run: Run, name: str, rows: list[dict[str, Any]], replaced: list[str]) -> None:
     table = merged(run.read_table(name), pd.DataFrame(rows), replaced)
     if len(table):
@@ -260,33 +263,30 @@ def _add(run: Run, name: str, rows: list[dict[str, Any]], replaced: list[str]) -
 
 
 def _add_examples(run: Run, parts: list[pd.DataFrame], replaced: list[str]) -> None:
-    if run.recipe.settings.evaluation.examples == "none":
-        return
-    rows = pd.concat(parts, ignore_index=True).drop(columns="input")
-    before = run.read_examples()
-    columns = [*KEYS, "id", "group", *rows.columns.difference([*KEYS, "id", "group"], sort=False)]
-    table = merged(before, rows[columns], replaced)
-    run.write_examples(table.sort_values([*_SORTED, "id"], kind="stable"))
+    if run.recipe.settings.evaluation.examples == "all":
+        rows = pd.concat(parts, ignore_index=True).drop(columns="input")
+        first = [*KEYS, "id", "group"]
+        columns = [*first, *rows.columns.difference(first, sort=False)]
+        table = merged(run.read_examples(), rows[columns], replaced)
+        run.write_examples(table.sort_values([*_SORTED, "id"], kind="stable"))
 
 
-def _save_samples(
-    run: Run, layerwise: LayerwiseLosses, grid: Grid, sigma_x: float, n_samples: int
-) -> None:
-    settings = run.recipe.settings.evaluation
+def _save_samples(loaded: _Loaded, grid: Grid, number: int) -> None:
+    settings = loaded.run.recipe.settings.evaluation
     for kind in grid.kinds(settings):
-        noise = NoiseSource(kind, sigma_x, grid.seeds(settings)[0])
-        samples.save(run, layerwise, noise, grid.levels(kind, settings), n_samples)
+        noise = NoiseSource(kind, loaded.sigma_x, grid.seeds(settings)[0])
+        levels = grid.levels(kind, settings)
+        samples.save(loaded.run, loaded.layerwise, noise, levels, number)
 
 
-def _prepare_exits(run: Run, layerwise: LayerwiseLosses, sigma_x: float, track: Track) -> None:
+def _prepare_exits(loaded: _Loaded) -> None:
     """Add validation data at γ_train to examples.parquet, which thresholds are chosen on, and the
     FLOPs of the layers to run.json.
     """
-    settings = run.recipe.settings
-    noise, levels = NoiseSource(settings.noise.kind, sigma_x, 0), [settings.noise.gamma_train]
-    found = _measured(run, layerwise, "validation", noise, levels, track)
+    run, noise = loaded.run, loaded.run.recipe.settings.noise
+    found = loaded.measured("validation", noise.kind, 0, [noise.gamma_train])
     _add_examples(run, [examples for _, examples in found], _SORTED[:3])
-    run.update_info(RunInfo(flops=exits.count_flops(run, layerwise)))
+    run.update_info(RunInfo(flops=exits.count_flops(run, loaded.layerwise)))
 
 
 # ---------------------------------------------------------------- validation data
@@ -302,12 +302,8 @@ def evaluate_validation(
     if not (run.path / "ood.csv").is_file():
         run.forget("ood.csv")
     known = {*run.rows("ood", "validation")["gamma"]}
-    if not (lacking := [gamma for gamma in gammas if gamma not in known]):
-        return
-    layerwise = _load(run, Grid(), device, data_root)
-    noise = NoiseSource(run.recipe.settings.noise.kind, sigma_of(run, layerwise), 0)
-    rows = []
-    for _, examples in _measured(run, layerwise, "validation", noise, lacking, track):
-        keys = {name: examples[name].iloc[0] for name in KEYS}
-        rows.append(ood_row(layerwise.task, keys, examples))
-    _add(run, "ood", rows, _SORTED[:5])
+    if lacking := [gamma for gamma in gammas if gamma not in known]:
+        loaded = _load(run, Grid(), device, data_root, track)
+        found = loaded.measured("validation", run.recipe.settings.noise.kind, 0, lacking)
+        rows = [ood_row(loaded.layerwise.task, keys, examples) for keys, examples in found]
+        _add(run, "ood", rows, _SORTED[:5])

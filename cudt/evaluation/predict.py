@@ -20,6 +20,7 @@ from cudt.data.batching import Batch
 from cudt.data.loading import batches
 from cudt.data.splits import SEEN
 from cudt.evaluation.exits import chosen_threshold
+from cudt.evaluation.intervals import Array
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run, check_same_data, open_run
 from cudt.training.trained import load
@@ -29,16 +30,14 @@ from cudt.utils.errors import UserError
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predicted class of each text, in order, and the layer that predicted it."""
+    """The most likely class of each text as the training data call it, the probability of each of
+    the `classes`, (texts, classes), and the layer, from 1 to `n_layers`, that each text left at.
+    """
 
     labels: list[int | str]
-    """The most likely class, as the training data call it."""
-    probabilities: np.ndarray[Any, Any]
-    """The probability of each class, (texts, classes)."""
+    probabilities: Array
     classes: list[int | str]
-    """The class of each column of `probabilities`."""
-    layers: np.ndarray[Any, Any]
-    """The layer, from 1, after which each text left the model."""
+    layers: Array
     n_layers: int
 
 
@@ -69,7 +68,7 @@ def predict(
     probabilities, layers = np.zeros((len(texts), task.n_classes)), np.full(len(texts), n_layers)
     on = next(layerwise.parameters()).device
     for batch in batches(task, task.from_texts(pairs), size, on):
-        rows = np.array([int(one) for one in batch["ids"]])
+        rows = [int(one) for one in batch["ids"]]
         probabilities[rows], layers[rows] = _read(layerwise, batch, threshold)
     classes = [*task.classes] or [*range(task.n_classes)]
     labels = [classes[index] for index in probabilities.argmax(-1)]
@@ -77,19 +76,20 @@ def predict(
 
 
 @torch.no_grad()
-def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> tuple[Any, Any]:
+def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> tuple[Array, Array]:
     """The class probabilities with which the texts of a batch leave, and after which layers."""
-    model, task, found = layerwise.model, layerwise.task, list[np.ndarray[Any, Any]]()
-    left: np.ndarray[Any, Any] = np.zeros(len(batch["ids"]), dtype=int)
+    model, task, found = layerwise.model, layerwise.task, list[Array]()
+    left: Array = np.zeros(len(batch["ids"]), dtype=int)
 
     def visit(state: Tensor) -> None:
+        is_last = len(found) == model.n_layers - 1
         found.append(np.empty(0))
-        if threshold is None and len(found) < model.n_layers:
+        if threshold is None and not is_last:
             return
         answer = model.readout(state, batch).double()
         found[-1] = task.probabilities(answer).cpu().numpy()  # type: ignore[attr-defined]
         sure = threshold is not None and found[-1].max(-1) > threshold
-        left[(left == 0) & (sure | (len(found) == model.n_layers))] = len(found)
+        left[(left == 0) & (sure | is_last)] = len(found)
         if left.all():
             raise _AllLeftError
 
@@ -111,7 +111,7 @@ def _load(
 
 
 def _threshold(run: Run, wanted: str | Mapping[str, float] | None) -> float | None:
-    """The threshold of confidence that a caller asks for, or the one chosen for the run."""
+    """The threshold that a caller asks for, or the one chosen for the run."""
     if wanted is None:
         return None
     if wanted == "confidence":
@@ -119,7 +119,5 @@ def _threshold(run: Run, wanted: str | Mapping[str, float] | None) -> float | No
     given = wanted.get("confidence") if isinstance(wanted, Mapping) and len(wanted) == 1 else None
     if isinstance(given, float | int) and 0 <= given <= 1:
         return float(given)
-    raise UserError(
-        'exit: expected "confidence", or {"confidence": 0.9} with its threshold from 0 to 1, '
-        f"got {wanted!r}"
-    )
+    expected = '"confidence", or {"confidence": 0.9} with its threshold from 0 to 1'
+    raise UserError(f"exit: expected {expected}, got {wanted!r}")

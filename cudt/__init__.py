@@ -190,7 +190,7 @@ def evaluate(
     """
     from cudt.config.levels import GAMMA, PROBABILITY, parse_levels
     from cudt.evaluation.evaluate import Grid, check, evaluate_ood
-    from cudt.evaluation.other_data import named
+    from cudt.config.other_data import named
     from cudt.runs.run import Run
 
     opened = run if isinstance(run, Run) else open_run(run)

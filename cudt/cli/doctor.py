@@ -90,10 +90,10 @@ def _data(data_root: Path | None) -> Iterator[Finding]:
     if data_root is not None and not data_root.is_dir():
         yield "problem", f"data root '{data_root}' does not exist"
         return
-    from cudt.tasks import datasets
+    from cudt.tasks.base import published
 
     absent = []
-    for one in datasets.find(data_root):
+    for one in published(data_root):
         if not one.problem:
             yield "ok", one.name
         elif one.parts:

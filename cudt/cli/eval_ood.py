@@ -96,8 +96,8 @@ def eval_ood(
             "--workers: leave it out with torchrun or accelerate, which start the processes "
             "themselves"
         )
+    from cudt.config.other_data import named
     from cudt.evaluation.evaluate import Grid, check
-    from cudt.evaluation.other_data import named
     from cudt.runs.run import open_run
 
     runs = [open_run(path, weights.value if weights else None) for path in dict.fromkeys(run)]

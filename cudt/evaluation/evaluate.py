@@ -15,17 +15,16 @@ from typing import Any
 import pandas as pd
 
 from cudt.config.levels import training_level
+from cudt.config.other_data import OtherData
 from cudt.config.schema import Evaluation
-from cudt.data.splits import SEEN, Split
 from cudt.evaluation import exits, samples
 from cudt.evaluation.measure import Pass, led_by_main, measure
-from cudt.evaluation.other_data import OtherData
 from cudt.evaluation.tables import layer_rows, merged, ood_row
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.runs.info import OtherTest, RunInfo
 from cudt.runs.run import EXAMPLES, KEYS, OWN, Run, check_same_data, check_same_test, data_root_of
-from cudt.tasks.base import build_unread
+from cudt.tasks.base import SEEN, Split, build_task
 from cudt.training.trained import load, sigma_of
 from cudt.utils import processes
 from cudt.utils.device import DeviceName, warn_if_slow
@@ -211,7 +210,7 @@ def _load(
     sigma_x = sigma_of(run, layerwise) if processes.is_main_process() else 0.0
     if grid.on is not None:
         tokenizer = run.recipe.settings.model.tokenizer_source
-        other = build_unread(grid.on.task, data_root_of(run, data_root), tokenizer)
+        other = build_task(grid.on.task, data_root_of(run, data_root), tokenizer)
         layerwise.task = layerwise.task.tested_on(other)
     return _Loaded(run, layerwise, sigma_x, track)
 

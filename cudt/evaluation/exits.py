@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from cudt.data.loading import batches
+from cudt.data.loader import batches
 from cudt.evaluation.intervals import Array
 from cudt.evaluation.tables import layers_of
 from cudt.models.layer_losses import LayerwiseLosses

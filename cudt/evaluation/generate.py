@@ -22,16 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cudt.data.batching import n_batches
-from cudt.data.loading import ALL, Share, shared
-from cudt.data.records import Columns, read_files
+from cudt.data.loader import ALL, Share, n_batches, shared
+from cudt.data.text import Columns, read_files
 from cudt.evaluation.measure import led_by_main, results
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
 from cudt.runs.run import Run, RunFolder
-from cudt.tasks.alpaca import Alpaca
-from cudt.tasks.prompts import fitted_prompt
+from cudt.tasks.alpaca import Alpaca, fitted_prompt
 from cudt.training.trained import load, sigma_of
 from cudt.utils import processes
 from cudt.utils.device import DeviceName
@@ -43,7 +41,7 @@ Completion = dict[str, str]
 FOLDER = "extra/completions"
 #: Seconds between two times that completions are written.
 _INTERVAL = 5.0
-_COLUMNS = Columns(("instruction", "input", "dataset"), None, optional=("input", "dataset"))
+_COLUMNS = Columns(("instruction", "input", "dataset"), optional=("input", "dataset"))
 
 
 @dataclass(frozen=True)
@@ -254,16 +252,17 @@ def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) 
     context.
     """
     most = (model.context_length or sys.maxsize) - max_new_tokens
-    prompt = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
-    if prompt is None:
+    fitted = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
+    if fitted is None:
         raise UserError(
             f"--max-new-tokens {max_new_tokens}: leaves only {most} tokens of the context for "
             "the prompt; use fewer"
         )
-    if prompt.is_cut:
+    prompt, is_cut = fitted
+    if is_cut:
         cut = f"instruction {int(one.id) + 1}: truncated to {most} tokens"
         warnings.warn(cut, DataWarning, stacklevel=2)
-    return prompt.tokens
+    return prompt
 
 
 class NoiseStream:

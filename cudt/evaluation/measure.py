@@ -19,12 +19,10 @@ import torch
 from torch import Tensor
 
 from cudt.config.schema import Evaluation
-from cudt.data.batching import Batch, n_batches
-from cudt.data.loading import ALL, Share, Workers, batches
-from cudt.data.splits import Split
+from cudt.data.loader import ALL, Batch, Share, Workers, batches, n_batches
 from cudt.models.layer_losses import LayerwiseLosses, with_noise
 from cudt.noise import NoiseSource, TextNoise, noise_kind
-from cudt.tasks.base import Task
+from cudt.tasks.base import Split, Task
 from cudt.utils import processes
 from cudt.utils.autocast import computing_in
 from cudt.utils.progress import Track

@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from cudt.config.schema import Weights
-from cudt.data.batching import Batch
-from cudt.data.loading import batches
-from cudt.data.splits import SEEN
+from cudt.data.loader import Batch, batches
 from cudt.evaluation.exits import chosen_threshold
 from cudt.evaluation.intervals import Array
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run, check_same_data, open_run
+from cudt.tasks.base import SEEN
 from cudt.training.trained import load
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError

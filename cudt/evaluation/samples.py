@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cudt.data.batching import to_device
+from cudt.data.loader import to_device
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cudt.config import plugins
 from cudt.config.schema import ModelSection
-from cudt.data.batching import Batch, lengths_of, to_device
+from cudt.data.loader import Batch, lengths_of, to_device
 from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.utils.compat import survive_torchvision_mismatch

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from cudt.config import models as sections
 from cudt.config.schema import NamedSection
+from cudt.config.tasks import Alpaca as AlpacaConfig
 from cudt.data import hub
-from cudt.data.text_checks import check_vocabulary
+from cudt.data.hub import check_vocabulary
 from cudt.tasks.alpaca import Alpaca
-from cudt.tasks.alpaca import Config as AlpacaConfig
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models.adapters import save_adapters, with_adapters
 from cudt.models.base import Visit
 from cudt.models.causal import Config
 from cudt.models.watched import WatchedText
+from cudt.tasks.alpaca import prompt_text
 from cudt.tasks.labelled import positions
-from cudt.tasks.prompts import prompt_text
 from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.errors import UserError
 

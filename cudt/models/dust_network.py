@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models.base import Visit
 from cudt.models.dust import Config
 from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
 from cudt.models.unrolled_steps import attention, attention_energy
-from cudt.tasks.video_denoising import VideoDenoising
+from cudt.tasks.video import VideoDenoising
 
 
 def lista_loss(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config.models import Lora, PretrainedName
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models.adapters import with_adapters
 from cudt.models.encoder import Config
 from cudt.models.saved_encoder import loading_lines, save_encoder, save_readout

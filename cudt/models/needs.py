@@ -13,7 +13,7 @@ from cudt.config import plugins
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import ModelSection, NamedSection
 from cudt.data import hub
-from cudt.data.records import HubSet
+from cudt.tasks.base import status_of
 from cudt.utils.errors import UserError
 
 
@@ -46,19 +46,7 @@ def _weights(recipe: NamedRecipe, data_root: Path | None) -> Iterator[str]:
 
 
 def missing_data(task: NamedSection, data_root: Path | None) -> Iterator[str]:
-    """The data problems that the task's module reports; a data set of the hub may be cached or
-    downloaded instead.
-    """
-    module = plugins.load("task", task.name)
-    if not hasattr(module, "datasets") or getattr(task, "file", None) is not None:
-        return
-    part = getattr(task, "subset", None) or ""
-    found = [one for one in module.datasets(data_root) if part in one.name.lower() and one.problem]
-    source = getattr(module, "SOURCE", None)
-    if not isinstance(source, HubSet):
-        yield from (f"dataset {one.name}: {one.problem}" for one in found)
-    elif found and not hub.is_reachable():
-        try:
-            source.at(getattr(task, "revision", None)).read("train", module.COLUMNS, data_root)
-        except UserError as error:
-            yield str(error)
+    """What is missing of a task's published data, unless the hub or its cache has it."""
+    found = status_of(task, data_root)
+    if found is not None and found.problem and not found.is_elsewhere:
+        yield f"dataset {found.name}: {found.problem}"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from cudt.config import models as sections
 from cudt.config.schema import NamedSection
-from cudt.tasks.video_denoising import VideoConfig, VideoDenoising
+from cudt.config.tasks import VideoSection as VideoConfig
+from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel
 from cudt.models.patch_section import check_patches
 from cudt.noise import SignalShape
-from cudt.tasks.video_denoising import VideoDenoising
+from cudt.tasks.video import VideoDenoising
 
 
 def to_patches(frames: Tensor, side: int) -> Tensor:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from cudt.config import models as sections
 from cudt.data import hub
-from cudt.data.text_checks import check_vocabulary
-from cudt.tasks.text_classification import TextClassification
+from cudt.data.hub import check_vocabulary
+from cudt.tasks.text import TextClassification
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:

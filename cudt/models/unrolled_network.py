@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel, Visit, embedded_shape
 from cudt.models.unrolled import Config
 from cudt.models.unrolled_steps import UnrolledLayer

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models.base import Visit
 from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
 from cudt.models.unrolled_steps import UnrolledLayer
 from cudt.models.unrolled_video import Config
-from cudt.tasks.video_denoising import PEAK, VideoDenoising
+from cudt.tasks.video import PEAK, VideoDenoising
 
 
 class UnrolledVideo(PatchModel):

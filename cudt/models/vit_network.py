@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor, nn
 
 from cudt.config.models import Lora, PretrainedName
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models import vit_export
 from cudt.models.adapters import with_adapters
 from cudt.models.anatomy import dissect, hidden_states, with_closing_norm
@@ -22,7 +22,7 @@ from cudt.models.patches import frames_of, frames_shape
 from cudt.models.vit import Config
 from cudt.models.watched import Watched
 from cudt.noise import SignalShape
-from cudt.tasks.video_denoising import VideoDenoising
+from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import UserError
 
 #: The modes of F.interpolate, by PIL's number of the resampling method.

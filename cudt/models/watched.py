@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models.anatomy import Anatomy, dissect, first
 from cudt.models.base import LayeredModel, Visit, embedded_shape
 from cudt.noise import SignalShape

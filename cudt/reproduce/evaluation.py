@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Literal
 
 from optuna.storages import BaseStorage
 
-from cudt.evaluation import evaluate, generate, other_data
+from cudt.config import other_data
+from cudt.evaluation import evaluate, generate
 from cudt.evaluation.evaluate import Grid
 from cudt.evaluation.generate import Decoding, Request
 from cudt.method.objectives import Objective, objective_class

@@ -12,7 +12,7 @@ from cudt.tasks.base import IGNORED
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cudt.data.batching import Batch
+    from cudt.data.loader import Batch
 
 
 def positions(batch: Batch) -> Tensor:

@@ -59,8 +59,14 @@ class TokenLogits:
         """
         return dataclasses.replace(self, share=gradient.share(self.head, row))
 
-    def mean_losses(self, labelled: Labelled) -> Tensor:
+    def judge(self, batch: Any) -> tuple[Tensor, Tensor]:
+        labelled = Labelled.of(batch)
+        losses, hits = self.losses_and_hits(labelled.targets)
+        return labelled.means(losses), labelled.means(hits)
+
+    def mean_losses(self, batch: Any) -> Tensor:
         """The mean loss of each example's tokens, with gradients for states and head."""
+        labelled = batch if isinstance(batch, Labelled) else Labelled.of(batch)
         share = self.share
         if share is not None:
             share = dataclasses.replace(share, weights=labelled.by_token(share.weights))
@@ -111,8 +117,14 @@ class DenseLogits:
     def double(self) -> DenseLogits:
         return DenseLogits(self.logits.double())
 
-    def mean_losses(self, labelled: Labelled) -> Tensor:
+    def judge(self, batch: Any) -> tuple[Tensor, Tensor]:
+        labelled = Labelled.of(batch)
+        losses, hits = self.losses_and_hits(labelled.targets)
+        return labelled.means(losses), labelled.means(hits)
+
+    def mean_losses(self, batch: Any) -> Tensor:
         """The mean loss of each example's tokens."""
+        labelled = batch if isinstance(batch, Labelled) else Labelled.of(batch)
         return labelled.means(F.cross_entropy(self.logits, labelled.targets, reduction="none"))
 
     def losses_and_hits(self, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,12 +17,12 @@ from accelerate import Accelerator
 from cudt.config.models import PretrainedSection
 from cudt.config.recipe import NamedRecipe
 from cudt.data import hub
-from cudt.data.splits import SEEN
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import is_sharded, sharding_for
 from cudt.runs.info import RunInfo
 from cudt.runs.run import Run, check_same_base, check_same_data, data_root_of, run_for, write_recipe
+from cudt.tasks.base import SEEN
 from cudt.training import expectations, trained
 from cudt.training.checkpoint import discard
 from cudt.training.display import Display

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cudt.config.schema import Recipe
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.method.objectives import Objective
 from cudt.models.base import LayeredModel
 from cudt.models.sharding import whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudt.data.loading import batches
+from cudt.data.loader import batches
 from cudt.models.assemble import assemble_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
 from cudt.runs.run import Run, check_same_base, data_root_of

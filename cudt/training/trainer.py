@@ -24,9 +24,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from cudt.data.batching import Batch, n_batches, split_updates, updates
-from cudt.data.loading import ALL, Loader, Share, batches
-from cudt.data.splits import Split
+from cudt.data.loader import ALL, Batch, Loader, Share, batches, n_batches, split_updates, updates
 from cudt.method import constraints
 from cudt.method.constraints import LayerVerdict
 from cudt.method.measurement import Measurement
@@ -36,6 +34,7 @@ from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
 from cudt.models.sharding import prepared, whole
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run
+from cudt.tasks.base import Split
 from cudt.training import conclusion
 from cudt.training.checkpoint import Checkpoints, load_weights
 from cudt.training.display import Display

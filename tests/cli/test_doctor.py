@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cudt.data import hub
-from cudt.tasks import datasets
+from cudt.tasks import base
 from cudt.runs.info import RunInfo
 from tests.cli.conftest import CommandLine
 
@@ -15,7 +15,7 @@ def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "cudt.models.needs.missing", lambda recipe, root: [f"{recipe.name}-weights"]
     )
-    monkeypatch.setattr(datasets, "find", lambda root: [])
+    monkeypatch.setattr(base, "published", lambda root: [])
 
 
 def test_a_missing_weight_is_named_with_its_recipe(call: CommandLine):

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
-from cudt.data.batching import updates
+from cudt.data.loader import updates
 from cudt.integrations.transformers import DescentTrainer
 from cudt.models.assemble import assemble_model
 from cudt.training import launch

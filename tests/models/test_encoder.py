@@ -15,7 +15,7 @@ from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import measure_sigma
 from cudt.models.watched import five_tokens
 from cudt.noise import standard_noise
-from cudt.tasks.text_classification import Text, TextClassification
+from cudt.tasks.text import Text, TextClassification
 from cudt.utils.errors import UserError
 from tests.pretrained import CONFIGS, VOCABULARY, tiny_pretrained, tiny_tokenizer
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from cudt.data.batching import Batch
-from cudt.data.loading import batches
+from cudt.data.loader import Batch, batches
 from cudt.method.measurement import Measurement
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise, measure, measure_sigma

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cudt.config.models import Lora
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models import encoder, vit
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.utils.errors import UserError

@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 
+from cudt.config.tasks import Reviews as ReviewsSection
 from cudt.models import dust, unrolled_video
 from cudt.models.patch_section import video_task
 from cudt.models.patches import from_patches, overcomplete_dct, to_patches
-from cudt.tasks import reviews
+from cudt.tasks import toys
 from cudt.utils.errors import UserError
 from tests.shapes import tiny_videos
 
@@ -72,7 +73,7 @@ def test_frames_that_do_not_fit_the_patches_are_refused(model):
 
 
 def test_a_task_that_is_not_video_is_refused():
-    task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
+    task = toys.reviews(ReviewsSection(name="reviews", train=4, validation=4, test=4), None, None)
     with pytest.raises(
         UserError,
         match=r"^model any needs a video task: set task.name to ucsd, folder or another video task$",

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from cudt.config.tasks import Reviews as ReviewsSection
 from cudt.models import unrolled
 from cudt.models.unrolled import Config
 from cudt.models.unrolled_network import UnrolledTransformer
-from cudt.tasks import reviews
+from cudt.tasks import toys
 from cudt.utils.errors import UserError
 
 
@@ -139,6 +140,6 @@ def test_a_task_that_is_not_text_is_refused():
 
 
 def test_pretrained_embeddings_are_refused_for_words_that_their_encoder_does_not_know():
-    task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
+    task = toys.reviews(ReviewsSection(name="reviews", train=4, validation=4, test=4), None, None)
     with pytest.raises(UserError, match="this task has its own vocabulary"):
         unrolled.build(Config(name="unrolled", embeddings_from="owner/name"), task, None)

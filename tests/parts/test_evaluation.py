@@ -16,11 +16,11 @@ import torch
 
 import cudt
 from cudt.config import recipe as recipes
-from cudt.data.loading import batches
+from cudt.data.loader import batches
 from cudt.evaluation import samples
 from cudt.evaluation.display import result_table
 from cudt.evaluation.evaluate import Grid, check, evaluate_ood, evaluate_validation, missing
-from cudt.evaluation.other_data import named
+from cudt.config.other_data import named
 from cudt.models.layer_losses import draw_noise
 from cudt.noise import NoiseSource
 from cudt.runs.info import RunInfo, SigmaX

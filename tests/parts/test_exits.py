@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import cudt
-from cudt.data.loading import batches
+from cudt.data.loader import batches
 from cudt.evaluation import exits
 from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.models.layer_losses import LayerwiseLosses

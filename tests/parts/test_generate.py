@@ -21,7 +21,7 @@ from cudt.models.causal_network import Causal
 from cudt.noise import NoiseSource
 from cudt.runs.export import export
 from cudt.runs.run import Run, open_run
-from cudt.tasks.prompts import prompt_text
+from cudt.tasks.alpaca import prompt_text
 from cudt.training.trained import load
 from cudt.utils.errors import DataWarning, UserError
 from tests.instructions import train, write_instructions, write_recipe

@@ -30,7 +30,7 @@ from tests.instructions import write_instructions, write_recipe
 from tests.pretrained import tiny_llama
 from tests.reproduce.scales import experiment_of, listed, scale_of, write_search
 from tests.sweep.searches import fail, finish, seeds
-from tests.tasks.test_video_sets import write_avenue, write_shanghaitech, write_ucsd
+from tests.videos import write_avenue, write_shanghaitech, write_ucsd
 
 ONE = {"erm": seeds(1, fixed={"objective": "erm"})}
 TWO_EACH = {"constrained": seeds(2), "erm": seeds(2, fixed={"objective": "erm"})}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudt.data.loading import batches
+from cudt.data.loader import batches
 from cudt.evaluation import evaluate
 from cudt.models.layer_losses import measure
 from cudt.noise import NoiseSource

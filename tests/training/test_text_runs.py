@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cudt.config import recipe
-from cudt.data.loading import batches
+from cudt.data.loader import batches
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.models.assemble import assemble

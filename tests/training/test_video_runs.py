@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cudt.config import recipe
-from cudt.data.loading import batches
+from cudt.data.loader import batches
 from cudt.evaluation.evaluate import check, evaluate_ood
 from cudt.evaluation.grid import Grid
 from cudt.evaluation.intervals import bootstrap_of_clips, clips_of

@@ -14,7 +14,7 @@ from cudt.config import errors, plugins
 from cudt.config import recipe as recipes
 from cudt.config.recipe import checked_name
 from cudt.config.schema import NamedSection
-from cudt.config.tasks import HubSection, TextSection, VideoSection
+from cudt.config.tasks import TextSection, VideoSection
 from cudt.utils.errors import UserError
 
 
@@ -47,7 +47,7 @@ def named(own: NamedSection, name_or_file: str, source: str = "--on") -> OtherDa
             "classes)"
         )
     # The version of a dataset on the hub belongs to that dataset.
-    shared = family.model_fields.keys() - HubSection.model_fields.keys()
+    shared = family.model_fields.keys() - {"name", "revision"}
     try:
         task = config.model_validate({**given, **own.model_dump(mode="json", include=shared)})
     except ValidationError as error:

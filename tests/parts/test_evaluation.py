@@ -254,7 +254,7 @@ def video(tmp_path_factory) -> Run:
 def test_a_run_is_tested_on_other_data_with_its_own_noise(video, tmp_path, monkeypatch):
     run = open_run(Path(shutil.copytree(video.path, tmp_path / "run")))
     file = tmp_path / "others.yaml"
-    file.write_text("base: smoke-video\ntask: {data_seed: 5, test: 2, size: 64}\n")
+    file.write_text("base: smoke-video\ntask: {test: 2, size: 64}\n")
     other = named(run.recipe.settings.task, str(file))
     # The shape of its frames is that of the run.
     assert (other.name, other.task.size) == ("others", 32)
@@ -263,7 +263,7 @@ def test_a_run_is_tested_on_other_data_with_its_own_noise(video, tmp_path, monke
     assert run.rows("ood")["n"].nunique() == run.rows("layers")["gamma"].nunique() - 1 == 1
     tested = Grid(on=other).of(run)
     assert tested.rows("ood")["value"].tolist() != run.rows("ood")["value"].tolist()
-    assert run.info().other_tests["others"].task["data_seed"] == 5
+    assert run.info().other_tests["others"].task["test"] == 2
     sigma = run.finished_info().sigma_x.evaluation
     # The error of the noisy input itself is that of the noise.
     inputs = tested.rows("ood").set_index("gamma")["input"]

@@ -45,7 +45,7 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
     waited for."""
     from cudt import evaluate
     from cudt.models.assemble import assemble
-    from cudt.runs.find import run_for
+    from cudt.runs.run import run_for
     from cudt.training import launch
     from cudt.training.trainer import Trainer
     from cudt.utils.device import accelerator_for

@@ -76,9 +76,7 @@ def load_recipes(
         *parse_plugins("--objective", "objective", objectives)
     ] or [None]
     from cudt.config import recipe as recipes
-    from cudt.runs.checksums import check_given
 
-    check_given(recipes.locate(recipe))
     return [
         recipes.load(recipe, changes or (), name, objective=objective, seed=seed)
         for seed in wanted_seeds
@@ -140,7 +138,7 @@ def _train_one(
     data_root: Path | None,
     trackers: tuple[str, ...],
 ) -> Run:
-    from cudt.runs.find import run_for
+    from cudt.runs.run import run_for
     from cudt.training import launch
     from cudt.training.display import display_for
     from cudt.training.tracking import TrackingRequest
@@ -172,8 +170,7 @@ def _describe(loaded: NamedRecipe) -> str:
 
 
 def _print_verdict(console: Console, run: Run) -> None:
-    from cudt.runs.dual import dual_at_end
-    from cudt.training.picture import negative_note, verdict_table
+    from cudt.training.picture import dual_at_end, negative_note, verdict_table
 
     info, dual = run.finished_info(), dual_at_end(run)
     console.print(verdict_table(info.reference, info.verdicts, dual))

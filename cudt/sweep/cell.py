@@ -10,8 +10,7 @@ from typing import Any
 
 from cudt.config import recipe as recipes
 from cudt.evaluation import evaluate
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
 from cudt.sweep.source import Report, updates_of
 from cudt.training import launch
@@ -62,7 +61,6 @@ def run_cell(job: CellJob, report: Report) -> CellResult:
         job.device,
         job.data_root,
         ProgressDisplay(report),
-        export_model=False,
         keep_weights=True,
         wait=True,
         after_epoch=None if job.referee is None else job.referee.after_epoch,
@@ -94,8 +92,8 @@ def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
         return float(
             layers[layers["split"] == "validation"].sort_values("layer")["metric"].iloc[-1]
         )
-    table = run.read_table("validation")
-    wanted = table[(table["metric"] == info.metric.name) & table["gamma"].isin(gammas or [])]
+    table = run.rows("ood", "validation")
+    wanted = table[table["gamma"].isin(gammas or [])]
     return float(wanted["value"].mean())
 
 

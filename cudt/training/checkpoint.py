@@ -17,7 +17,6 @@ from cudt.config.schema import Weights
 from cudt.method.descent import LayerwiseDescent
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import is_sharded
-from cudt.runs.checksums import check_file, forget, replacing_checked
 from cudt.runs.run import Run
 from cudt.training import checkpoint_file
 from cudt.training.checkpoint_file import (
@@ -143,7 +142,7 @@ class Checkpoints:
         if which in settings.checkpoints.needed(settings.training.select):
             (name,) = self._write_weights(step)
             if processes.is_main_process():
-                with replacing_checked(self.run.path, _name(self.run, which)) as temporary:
+                with self.run.replacing(_name(self.run, which)) as temporary:
                     link_or_copy(self.folder / name, temporary)
             processes.wait()
 
@@ -277,7 +276,7 @@ def discard(run: Run) -> None:
     kept = run.recipe.settings.checkpoints.kept
     for which in get_args(Weights):
         if which not in kept:
-            forget(run.path, _name(run, which))
+            run.forget(_name(run, which))
             run.weights_file(which).unlink(missing_ok=True)
 
 
@@ -287,7 +286,7 @@ def load_weights(run: Run) -> dict[str, Tensor]:
     if not file.is_file():
         _explain_missing(run, file)
     try:
-        check_file(run.path, _name(run, run.weights))
+        run.check(_name(run, run.weights))
         return load_file(file)
     except FileNotFoundError:
         reason = "missing"

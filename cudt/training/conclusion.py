@@ -9,7 +9,7 @@ from cudt.method.constraints import LayerVerdict
 from cudt.models.assemble import TrainingProblem
 from cudt.models.layer_losses import Measurement
 from cudt.runs.info import BestEpoch, MultiplierInfo, RunInfo, SigmaX, VerdictInfo
-from cudt.runs.run import Run
+from cudt.runs.run import OWN, Run
 from cudt.training.selection import early_stop
 from cudt.training.state import TrainingState
 
@@ -33,14 +33,18 @@ def write(
     layers = pd.DataFrame(
         {
             "split": "validation",
-            "perturbation": settings.noise.kind,
+            "data": OWN,
+            "weights": run.weights,
+            "noise": settings.noise.kind,
             "gamma": settings.noise.gamma_train,
+            "seed": 0,
             "layer": range(1, len(verdicts) + 1),
             "loss": measured.layer_losses.tolist(),
             "metric": [task.metric(score) for score in measured.layer_scores.tolist()],
+            "standard_error": [one.standard_error for one in verdicts],
         }
     )
-    run.merge_table("layers", layers, ["split"])
+    run.write_table("layers", layers)
     is_best = run.weights == "best"
     epoch, step = (state.best_epoch, state.best_step) if is_best else (state.epoch, state.step)
     info = RunInfo(

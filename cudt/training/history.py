@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cudt.runs.run import Run
-from cudt.runs.tables import TABLES
+from cudt.runs.run import TABLES, Run
 from cudt.training.checkpoint_file import FileRecord, damaged
 from cudt.utils.files import append_at, write_atomically
 

@@ -20,12 +20,8 @@ from cudt.data import hub
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.sharding import is_sharded, sharding_for
-from cudt.runs import checksums, export
-from cudt.runs.data_root import data_root_of
-from cudt.runs.find import run_for
 from cudt.runs.info import RunInfo
-from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
-from cudt.runs.tables import file_of
+from cudt.runs.run import Run, check_same_base, check_same_data, data_root_of, run_for, write_recipe
 from cudt.tasks.base import SEEN
 from cudt.training import expectations, trained
 from cudt.training.checkpoint import discard
@@ -54,7 +50,6 @@ def train(
     display: Display,
     *,
     command: str | None = None,
-    export_model: bool = True,
     keep_weights: bool = False,
     wait: bool = False,
     announce: Callable[[str], None] | None = None,
@@ -65,21 +60,21 @@ def train(
     resumed.
 
     `command` is recorded as what repeats the run; by default, training from its recipe.yaml.
-    Without `export_model` a later call exports the model. With `keep_weights` the caller calls
+    With `keep_weights` the caller calls
     `discard` itself. `wait` waits for a process that uses the run. With `announce`, constraints are
     printed and doubts are warnings. `after_epoch` may end it early.
     """
     run, track = run_for(recipe, out), track or TrackingRequest()
     check_trackers(track.names)
     if processes.from_main(run.info().status == "finished"):
-        return _keep(run, device, data_root, export_model=export_model, keep_weights=keep_weights)
+        return _keep(run, device, data_root, keep_weights=keep_weights)
     # Everything that can be wrong with recipe or data fails here, before anything is written.
     files = out / FOLDER / (track.group or "") / run.path.name
     accelerator = accelerator_for(
         device, run.recipe.settings.training.precision, track.names, files
     )
-    with data_root_of(run, data_root) as data_root:
-        problem, data, base = _problem(run, data_root, accelerator)
+    data_root = data_root_of(run, data_root)
+    problem, data, base = _problem(run, data_root, accelerator)
     tracking = Tracking(run, accelerator, track.group)
     trainer = Trainer(run, problem, accelerator, display, after_epoch, tracking)
     with _held(run, wait=wait) as is_left:
@@ -87,7 +82,7 @@ def train(
             _announce(announce, trainer)
             started = started_info(recipe, problem, accelerator, data, base, command)
             _train_and_record(
-                trainer, started, data_root, export_model=export_model, keep_weights=keep_weights
+                trainer, started, data_root, keep_weights=keep_weights
             )
         elif is_left:
             # The main process records how training ends.
@@ -100,37 +95,31 @@ def _held(run: Run, *, wait: bool) -> Iterator[bool]:
     """Hold the lock of a run; yields whether it is left to do: another command may have finished it
     meanwhile.
     """
-    with run.locked_by_main(wait=wait):
+    with run.locked(wait=wait):
         yield not processes.from_main(wait and run.info().status == "finished")
 
 
 def _keep(
-    run: Run, device: DeviceName, data_root: Path | None, *, export_model: bool, keep_weights: bool
+    run: Run, device: DeviceName, data_root: Path | None, *, keep_weights: bool
 ) -> Run:
     """A finished run as it is, except for what is left to do."""
     if processes.is_main_process():
         # It may have been killed when it was finished.
-        run.tidy()
         # Evaluation settings are not part of a run's identity, so the recipe may have changed.
         write_recipe(run)
         load = partial(trained.load, run, device, data_root)
-        _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
+        _conclude(run, load, keep_weights=keep_weights)
     processes.wait()
     return run
 
 
 def _conclude(
-    run: Run, load: Callable[[], LayerwiseLosses], *, export_model: bool, keep_weights: bool
+    run: Run, load: Callable[[], LayerwiseLosses], *, keep_weights: bool
 ) -> None:
-    """Do what is left at the end of a run: record its history, export its model, delete the files
+    """Do what is left at the end of a run: record its history, delete the files
     it does not need.
     """
-    history = file_of("history")
-    if (run.path / history).is_file() and history not in checksums.recorded(run.path):
-        checksums.record_existing(run.path, history)
-    # A run that keeps no weights exports none either.
-    if export_model and run.recipe.settings.checkpoints.kept and not export.is_done(run):
-        _export(run, load())
+    run.seal("history.csv")
     if not keep_weights:
         discard(run)
 
@@ -157,8 +146,6 @@ def _problem(
         empty_cache()
     with processes.first_on_each_machine():
         problem = assemble(run.recipe, data_root, accelerator.device, sharding)
-        for split in SEEN:
-            problem.task.examples(split)
     data, base = problem.task.fingerprint(SEEN), problem.layerwise.frozen_digest()
     check_same_data(run, data)
     check_same_base(run, base)
@@ -170,7 +157,6 @@ def _train_and_record(
     started: RunInfo,
     data_root: Path | None,
     *,
-    export_model: bool,
     keep_weights: bool,
 ) -> None:
     """Train in the main process, which writes the run folder."""
@@ -195,7 +181,7 @@ def _train_and_record(
         if is_sharded(trainer.layerwise)
         else lambda: trainer.layerwise
     )
-    _conclude(run, load, export_model=export_model, keep_weights=keep_weights)
+    _conclude(run, load, keep_weights=keep_weights)
 
 
 def _fit(trainer: Trainer, record: Callable[[RunInfo], None]) -> None:
@@ -231,25 +217,6 @@ def _interrupted(fault: str, path: Path, record: Callable[[RunInfo], None]) -> M
     with contextlib.suppress(OSError):
         record(RunInfo(status="interrupted", reason=fault))
     return MachineFaultError(fault if str(path) in fault else f"{path}: {fault}")
-
-
-def _export(run: Run, layerwise: LayerwiseLosses) -> None:
-    """Save the model for other libraries; if one of them fails, the run stays finished and a later
-    call tries again.
-    """
-    try:
-        run.update_info(RunInfo(saved_model=export.export(run, layerwise)))
-    except MACHINE_ERRORS:
-        raise
-    except (
-        Exception
-    ) as error:  # other libraries raise many kinds of exceptions for settings they do not support
-        reason = str(error).strip().split("\n")[0]
-        warnings.warn(
-            f"{run.path}: finished, but model/ could not be saved: {reason}",
-            DataWarning,
-            stacklevel=2,
-        )
 
 
 def _repeat_command(run: Run, data_root: Path | None) -> str:

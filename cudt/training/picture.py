@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cudt.runs.dual import DualAtEnd
 from cudt.runs.info import VerdictInfo
+from cudt.runs.run import Run
 from cudt.training.view import TrainingView
 
 #: Columns that a narrow terminal has no room for, the first to go first: what is allowed is the
@@ -212,3 +212,29 @@ def weight_text(value: float | None) -> Text:
 def negative_note() -> Text:
     """What the mark of a negative weight means."""
     return Text(f"{_MARK} negative weight w: the update raises this layer's loss", style=_NEGATIVE)
+
+
+@dataclass(frozen=True)
+class DualAtEnd:
+    """λ_l and w_l of each layer at the end of an epoch, by layer."""
+
+    multipliers: dict[int, float]
+    weights: dict[int, float]
+
+
+def dual_at_end(run: Run) -> DualAtEnd | None:
+    """λ and w at the end of the run's own epoch, from run.json; None without constraints."""
+    import torch
+
+    from cudt.method.constraints import effective_weights
+    from cudt.method.objectives import objective_class
+
+    info, settings = run.finished_info(), run.recipe.settings
+    recorded = None if info.multipliers is None else getattr(info.multipliers, run.weights)
+    if recorded is None or not objective_class(settings.objective).is_constrained:
+        return None
+    multipliers = torch.tensor(recorded, dtype=torch.double)
+    weights = effective_weights(
+        multipliers, info.rates, settings.descent.form, settings.descent.gradient
+    )
+    return DualAtEnd(dict(enumerate(recorded, 1)), dict(enumerate(weights.tolist(), 1)))

@@ -7,12 +7,9 @@ from pathlib import Path
 from cudt.data.loader import batches
 from cudt.models.assemble import assemble_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
-from cudt.runs.data_root import data_root_of
-from cudt.runs.info import RunInfo, SigmaX
-from cudt.runs.run import Run, check_same_base
+from cudt.runs.run import Run, check_same_base, data_root_of
 from cudt.training.checkpoint import load_weights
 from cudt.utils.device import DeviceName, choose, make_current
-from cudt.utils.processes import is_main_process
 
 
 def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
@@ -21,23 +18,10 @@ def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosse
     """
     chosen = choose(device)
     make_current(chosen)
-    with data_root_of(run, data_root) as root:
-        layerwise = assemble_model(run.recipe, root, chosen)
+    layerwise = assemble_model(run.recipe, data_root_of(run, data_root), chosen)
     check_same_base(run, layerwise.frozen_digest())
     layerwise.load_learned_weights(load_weights(run))
     return layerwise.eval()
-
-
-def load_for_noise(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
-    """The same, with σ_x of its weights in run.json; hold the run's lock.
-
-    Training measures σ_x of the run's own weights alone, so that of others is measured here, by the
-    main process.
-    """
-    layerwise = load(run, device, data_root)
-    if run.other_weights and layerwise.model.signal_is_learned and is_main_process():
-        _record_sigma(run, layerwise)
-    return layerwise
 
 
 def sigma_of(run: Run, layerwise: LayerwiseLosses) -> float:
@@ -51,8 +35,3 @@ def sigma_of(run: Run, layerwise: LayerwiseLosses) -> float:
         task, task.examples("train"), run.recipe.settings.evaluation.batch_size, device
     )
     return measure_sigma(layerwise.model, examples)
-
-
-def _record_sigma(run: Run, layerwise: LayerwiseLosses) -> None:
-    training = run.finished_info().sigma_x.training
-    run.update_info(RunInfo(sigma_x=SigmaX(training=training, evaluation=sigma_of(run, layerwise))))

@@ -12,7 +12,7 @@ import pytest
 from cudt import __version__
 from cudt.config import recipe
 from cudt.data.hub import Status
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.utils.errors import DataWarning
 from tests.cli.conftest import SMALL, contents, cudt
 from tests.conftest import tiny_recipe

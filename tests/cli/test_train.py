@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo
+from cudt.runs.run import open_run
 from cudt.training import launch
 from cudt.utils.errors import TrainingStoppedError
 from tests.cli.conftest import SMALL, contents

@@ -10,11 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from cudt.config import recipe
 from cudt.config.recipe import NamedRecipe
-from cudt.evaluation.evaluate import evaluate_ood
-from cudt.evaluation.grid import Grid
-from cudt.utils.errors import UserError
+from cudt.evaluation.evaluate import Grid, evaluate_ood
+from cudt.utils.errors import DataWarning, UserError
 from tests.conftest import train_quietly
-from tests.evaluation.conftest import untracked
 from tests.pretrained import tiny_pretrained
 from tests.texts import write_recipe, write_reviews
 from tests.videos import write_frames
@@ -43,16 +41,20 @@ def load(path: Path, *overrides: str) -> NamedRecipe:
 
 
 def test_training_with_noise_on_constant_video_is_refused(constant_video, tmp_path):
-    with pytest.raises(UserError, match="σ_x = 0: the clean signal"):
+    with (
+        pytest.warns(DataWarning, match="σ_x = 0"),
+        pytest.raises(UserError, match="σ_x = 0: the clean signal"),
+    ):
         train_quietly(load(constant_video), tmp_path / "out")
 
 
 def test_every_level_above_0_of_constant_video_is_refused_in_evaluation(constant_video, tmp_path):
-    run = train_quietly(load(constant_video, "noise.gamma_train=0"), tmp_path / "out")
+    with pytest.warns(DataWarning, match="σ_x = 0"):
+        run = train_quietly(load(constant_video, "noise.gamma_train=0"), tmp_path / "out")
     assert run.finished_info().sigma_x.evaluation == 0
     for gammas in ([0.0, 0.5], [0.5]):
         with pytest.raises(UserError, match=r"σ_x = 0: .* use γ = 0 or discrete noise"):
-            evaluate_ood(run, Grid(gammas), "cpu", None, untracked)
+            evaluate_ood(run, Grid(gammas), "cpu", None, lambda items, *_: items)
 
 
 def test_embeddings_that_are_all_0_are_refused(tmp_path, monkeypatch):
@@ -62,5 +64,8 @@ def test_embeddings_that_are_all_0_are_refused(tmp_path, monkeypatch):
     weights = load_file(folder / "model.safetensors")
     weights["embeddings.word_embeddings.weight"].zero_()
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UserError, match="pretrained weights"):
+    with (
+        pytest.warns(DataWarning, match="σ_x = 0"),
+        pytest.raises(UserError, match="pretrained weights"),
+    ):
         train_quietly(load(write_recipe(tmp_path, str(folder), readout="mean")), tmp_path / "out")

@@ -13,8 +13,7 @@ import torch
 from cudt.data.loader import batches
 from cudt.evaluation import evaluate
 from cudt.noise import NoiseSource
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.sweep import cell
 from cudt.sweep.messages import CellJob
 from cudt.training import trained

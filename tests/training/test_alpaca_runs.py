@@ -10,17 +10,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from cudt.evaluation.grid import Grid
 from safetensors.torch import load_file, save_file
 
 from cudt.data.loader import batches
 from cudt.evaluation.evaluate import evaluate_ood
-from cudt.evaluation.grid import Grid
 from cudt.models.assemble import TrainingProblem, assemble
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource
-from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
-from cudt.runs.run import Run
+from cudt.runs.run import Run, open_run
 from cudt.tasks.base import IGNORED
 from cudt.training.checkpoint import load_weights
 from cudt.training.trainer import Trainer

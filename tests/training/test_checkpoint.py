@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from cudt.config.schema import Weights
 from cudt.models.assemble import assemble
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.training.checkpoint import Checkpoints, discard, load_weights
 from cudt.training.history import History
 from cudt.training.state import TrainingState

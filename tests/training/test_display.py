@@ -4,11 +4,11 @@ import io
 from dataclasses import replace
 
 import pytest
+from cudt.runs.dual import DualAtEnd
 from rich.bar import Bar
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from cudt.runs.dual import DualAtEnd
 from cudt.runs.info import VerdictInfo
 from cudt.training.display import LiveDisplay, PlainDisplay, epoch_line
 from cudt.training.picture import Picture, layer_table, verdict_table

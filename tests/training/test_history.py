@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cudt.runs.find import run_for
-from cudt.runs.tables import TABLES
+from cudt.runs.run import TABLES, run_for
 from cudt.training.history import History
 from cudt.utils.errors import DamagedFileError, UserError
 from tests.conftest import tiny_recipe

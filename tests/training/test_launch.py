@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
 

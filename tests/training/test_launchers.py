@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from tests.conftest import TINY, tiny_recipe, train_quietly
 
 #: `cudt`, whose process 1 is killed after update 4.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudt.runs.find import find_runs, open_run
+from cudt.runs.run import find_runs, open_run
 from cudt.training.display import PlainDisplay
 from cudt.training.view import TrainingView
 from cudt.utils.errors import UserError

@@ -16,8 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from cudt.config.recipe import NamedRecipe
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.training import launch
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError

@@ -14,8 +14,7 @@ import torch
 
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Training
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.training import launch
 from cudt.training.checkpoint import Checkpoints
 from cudt.training.selection import Selection, early_stop, is_better, rank_of

@@ -17,8 +17,7 @@ from safetensors.torch import load_file
 
 from cudt.cli.experiment import experiment
 from cudt.models.sharding import sharding_for
-from cudt.runs.find import find_runs, open_run
-from cudt.runs.run import Run
+from cudt.runs.run import Run, find_runs, open_run
 from cudt.utils.device import accelerator_for
 from cudt.utils.errors import UserError
 from tests.checkpoints import names, newest

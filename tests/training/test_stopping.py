@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from cudt.config import recipe
-from cudt.runs.find import find_runs, run_for
+from cudt.runs.run import find_runs, run_for
 from cudt.training import launch
 from cudt.training.display import PlainDisplay
 from cudt.training.history import History

@@ -11,20 +11,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from cudt.evaluation.grid import Grid
 
 from cudt.config import recipe
 from cudt.data.loader import batches
 from cudt.evaluation.evaluate import evaluate_ood
-from cudt.evaluation.grid import Grid
 from cudt.models.assemble import assemble
-from cudt.runs.find import open_run
-from cudt.runs.run import Run
+from cudt.models.layer_losses import measure
+from cudt.runs.run import Run, open_run
 from cudt.training import launch
 from cudt.training.checkpoint import load_weights
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError, UserError
 from tests.conftest import quiet
-from tests.measured import measure
 from tests.pretrained import CONFIGS, tiny_pretrained
 from tests.texts import write_recipe, write_reviews
 

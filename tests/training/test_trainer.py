@@ -7,13 +7,13 @@ from typing import Literal
 
 import pytest
 import torch
+from cudt.models.unrolled_network import UnrolledTransformer
 from rich.console import Console
 from safetensors.torch import load_file
 
 from cudt.models.assemble import assemble
-from cudt.models.unrolled import UnrolledTransformer
-from cudt.runs.find import run_for
 from cudt.runs.info import MultiplierInfo
+from cudt.runs.run import run_for
 from cudt.training.display import PlainDisplay
 from cudt.training.trainer import Trainer
 from cudt.utils.device import accelerator_for

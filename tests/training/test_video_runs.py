@@ -11,18 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from cudt.evaluation.grid import Grid
 
 from cudt.config import recipe
 from cudt.data.loader import batches
 from cudt.evaluation.evaluate import check, evaluate_ood
-from cudt.evaluation.grid import Grid
 from cudt.evaluation.intervals import bootstrap_of_clips, clips_of
 from cudt.models.assemble import assemble
 from cudt.models.layer_losses import draw_noise
 from cudt.noise import NoiseSource
-from cudt.runs.find import open_run
 from cudt.runs.info import MetricInfo
-from cudt.runs.run import Run
+from cudt.runs.run import Run, open_run
 from cudt.training import launch
 from cudt.training.checkpoint import load_weights
 from cudt.training.trained import load

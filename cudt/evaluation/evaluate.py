@@ -30,12 +30,14 @@ from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.runs import checksums
 from cudt.runs.data_root import data_root_of
 from cudt.runs.examples import Part, Pieces
+from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run, check_same_data, check_same_test
 from cudt.runs.tables import file_of
 from cudt.tasks.base import Task
-from cudt.training import trained
+from cudt.training import train as training
 from cudt.utils.device import DeviceName, warn_if_slow
 from cudt.utils.errors import UserError
+from cudt.utils.processes import is_main_process
 from cudt.utils.progress import Track
 
 #: The measurements at each level, by noise seed.
@@ -290,11 +292,20 @@ def evaluate_validation(
     run.merge_table("validation", rows, ["perturbation", "gamma"])
 
 
+def load_for_noise(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
+    """The trained model, with σ_x of its weights in run.json; hold the run's lock."""
+    layerwise = training.load(run, device, data_root)
+    if run.other_weights and layerwise.model.signal_is_learned and is_main_process():
+        before, now = run.finished_info().sigma_x.training, training.sigma_of(run, layerwise)
+        run.update_info(RunInfo(sigma_x=SigmaX(training=before, evaluation=now)))
+    return layerwise
+
+
 def _load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The trained model, on the data that it was trained with; with other test data if the run
     names some.
     """
-    layerwise = trained.load_for_noise(run, device, data_root)
+    layerwise = load_for_noise(run, device, data_root)
     precision = run.recipe.settings.evaluation.precision
     warn_if_slow(precision, "evaluation.precision", next(layerwise.parameters()).device)
     check_same_data(run, layerwise.task.fingerprint(SEEN))

@@ -25,6 +25,7 @@ from cudt.config.schema import Weights
 from cudt.data.batching import n_batches
 from cudt.data.loading import ALL, Share, shared
 from cudt.data.records import Columns, read_files
+from cudt.evaluation.evaluate import load_for_noise
 from cudt.evaluation.team import led_by_main, results
 from cudt.models.causal_network import Causal
 from cudt.models.layer_losses import LayerwiseLosses
@@ -33,7 +34,7 @@ from cudt.runs.completions import Completion, CompletionSet, read_completions, w
 from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.prompts import fitted_prompt
-from cudt.training import trained
+from cudt.training import train as training
 from cudt.utils import processes
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError
@@ -133,7 +134,7 @@ def generate(
     left = asked[len(done) :]
     if not left:
         return path
-    layerwise = trained.load_for_noise(run, device, data_root)
+    layerwise = load_for_noise(run, device, data_root)
     with led_by_main(layerwise) as leads:
         if leads:
             noise = NoiseSource(
@@ -155,8 +156,8 @@ def answer(
 
     It is the completion of the same instructions in a file. `check` the run first.
     """
-    layerwise = trained.load(run, device, data_root)
-    sigma_x = trained.sigma_of(run, layerwise) if decoding.gamma else 0.0
+    layerwise = training.load(run, device, data_root)
+    sigma_x = training.sigma_of(run, layerwise) if decoding.gamma else 0.0
     asked = [Instruction(str(row), prompt, "", "") for row, prompt in enumerate(prompts)]
     work = _Completing(
         asked, NoiseSource("gaussian", sigma_x, decoding.noise_seed), decoding, run.label

@@ -27,7 +27,7 @@ from cudt.runs.find import open_run
 from cudt.runs.predictions import Predictions
 from cudt.runs.run import Run, check_same_data
 from cudt.tasks.classification import Classification
-from cudt.training import trained
+from cudt.training import train as training
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError, did_you_mean
 
@@ -66,7 +66,7 @@ def _load(
 ) -> LayerwiseLosses:
     """The model of a run; `stamp` changes with the file of its weights."""
     run = open_run(path, weights)
-    layerwise = trained.load(run, device, data_root)
+    layerwise = training.load(run, device, data_root)
     # Classes are numbered as in the training data.
     check_same_data(run, layerwise.task.fingerprint(SEEN))
     return layerwise

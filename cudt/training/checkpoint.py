@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-import torch.distributed.checkpoint as dcp
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 
 from cudt.config.schema import Weights
 from cudt.method.descent import LayerwiseDescent
@@ -73,7 +74,7 @@ class Checkpoints:
         weights, optimizer = self.layerwise.learned_weights(), self.optimizer.state_dict()
         if is_sharded(self.layerwise):
             shards = {"model": weights, "optimizer": optimizer.pop("state")}
-            dcp.save(shards, checkpoint_id=temporary)
+            state_dict_saver.save(shards, checkpoint_id=temporary)
         elif is_main:
             save_file(weights, temporary / _MODEL)
         if is_main:
@@ -128,7 +129,10 @@ class Checkpoints:
         if (folder / _MODEL).is_file():
             self.layerwise.load_learned_weights(load_file(folder / _MODEL))
             moments = {
-                index: {key: like(one, params[index]) if one.dim() else one for key, one in all_of.items()}
+                index: {
+                    key: like(one, params[index]) if one.dim() else one
+                    for key, one in all_of.items()
+                }
                 for index, all_of in optimizer["state"].items()
             }
         else:
@@ -139,8 +143,8 @@ class Checkpoints:
                 for index, zero in enumerate(map(torch.zeros_like, params))
             }
             held = {"model": self.layerwise.learned_weights(), "optimizer": moments}
-            planner = dcp.DefaultLoadPlanner(allow_partial_load=True)
-            dcp.load(held, checkpoint_id=folder, planner=planner)
+            planner = DefaultLoadPlanner(allow_partial_load=True)
+            state_dict_loader.load(held, checkpoint_id=folder, planner=planner)
         groups = optimizer["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
 

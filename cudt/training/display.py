@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from cudt.method.constraints import FAILING, Verdict, effective_weights
 from cudt.method.objectives import Objective, objective_class
@@ -77,8 +78,11 @@ def validation_line(
     objective: Objective, losses: Sequence[float], metric: str, verdicts: Sequence[Verdict]
 ) -> str:
     """f_0 → f_1 → … → f_L, the metric, λ, and the layers that fail or have negative weight."""
-    descent, parts = objective.descent, [f"f {_arrows([objective.descent.reference, *losses])}", metric]
-    marked = {word: [one == word for one in verdicts] for word in FAILING}
+    descent, parts = (
+        objective.descent,
+        [f"f {_arrows([objective.descent.reference, *losses])}", metric],
+    )
+    marked: dict[str, list[bool]] = {word: [one == word for one in verdicts] for word in FAILING}
     if objective.constrains:
         parts.append("λ " + " ".join(f"{one:.3g}" for one in descent.multiplier_values.tolist()))
         marked["negative weight"] = (descent.effective_weights() < 0).tolist()
@@ -109,7 +113,7 @@ def verdict_table(run: Run) -> Table:
     table.add_column("verdict")
     table.add_row("0", _number(info.reference), *[""] * (len(columns) - 2), "f_0")
     for row, one in zip(rows, info.verdicts, strict=True):
-        table.add_row(*row, f"[{_COLOURS[one.verdict]}]{one.verdict}")
+        table.add_row(*row, Text(one.verdict, _COLOURS[one.verdict]))
     table.caption = NEGATIVE_NOTE if any("▼" in row[-1] for row in rows) else None
     return table
 

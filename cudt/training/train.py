@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 import torch
@@ -33,7 +34,7 @@ from cudt.data.loading import batches
 from cudt.data.splits import SEEN
 from cudt.method.constraints import FAILING, is_feasible, is_monotone, loss_asked_of_last
 from cudt.method.descent import LayerwiseDescent, descent_of
-from cudt.method.objectives import Objective, make_objective
+from cudt.method.objectives import make_objective
 from cudt.models.base import build_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
 from cudt.models.needs import check_model
@@ -47,7 +48,7 @@ from cudt.tasks.base import build_task
 from cudt.training.checkpoint import discard, load_weights
 from cudt.training.display import Display
 from cudt.training.trainer import AfterEpoch, Trainer, TrainingProblem
-from cudt.utils import processes
+from cudt.utils import errors, processes
 from cudt.utils.device import (
     DeviceName,
     accelerator_for,
@@ -56,20 +57,6 @@ from cudt.utils.device import (
     name_of,
     seed_everything,
 )
-from cudt.utils.errors import (
-    DataWarning,
-    MachineFaultError,
-    TrainingInterruptedError,
-    TrainingPrunedError,
-    UserError,
-    did_you_mean,
-    signal_of,
-)
-
-#: Packages whose versions run.json records.
-_RECORDED = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
-#: With a weight below this in the primal step, a layer is as good as not trained.
-_LEAST_WEIGHT = 0.05
 
 
 @dataclass(frozen=True)
@@ -115,11 +102,12 @@ def train(
             # Another command may have finished it meanwhile.
             if run.info().status != "finished":
                 if is_main:
-                    _announce(announce, trainer.descent)
+                    if trainer.objective.is_constrained:
+                        _announce(announce, trainer.descent)
                     write_recipe(run)
                     repeat = {"command": command or _repeat_command(run, root)}
                     run.update_info(started.model_copy(update=repeat))
-                with _recording(trainer), _trackers(trainer, track.group):
+                with _recording(trainer), _trackers(trainer, track):
                     # run.json says that it is running before a process begins.
                     accelerator.wait_for_everyone()
                     trainer.fit()
@@ -149,7 +137,7 @@ def assemble(
     layerwise = assemble_model(recipe, data_root, torch.device("cpu") if sharding else device)
     task, reference = layerwise.task, settings.descent.reference
     if settings.readout.tokens is not None and not task.has_token_answers:
-        raise UserError(
+        raise errors.UserError(
             f"readout.tokens: task {settings.task.name} has one answer per example, not one per "
             "token; remove readout.tokens"
         )
@@ -216,6 +204,7 @@ def _prepared(
     source = model.source if isinstance(model, PretrainedSection) else None
     commits = {"model": source and hub.commit_of(source, data_root), "task": task.commit}
     name, higher = task.metric_name, task.higher_is_better
+    packages = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
     started = RunInfo(
         status="running",
         reason=None,
@@ -247,7 +236,7 @@ def _prepared(
         versions={
             "cudt": __version__,
             "python": platform.python_version(),
-            **{package: metadata.version(package) for package in _RECORDED},
+            **{package: metadata.version(package) for package in packages},
         },
         begun=_utc_now(),
     )
@@ -262,23 +251,21 @@ def _repeat_command(run: Run, data_root: Path | None) -> str:
 
 
 def _announce(announce: Callable[[str], None] | None, descent: LayerwiseDescent) -> None:
-    """Say what the constraints ask of the last layer, and warn if the others have almost no
-    weight.
-    """
-    weights = descent.settled_weights()
+    """Say what the constraints ask for, and warn if β leaves them almost no weight."""
+    f_0, last = descent.reference, descent.n_layers
+    asked, weights = loss_asked_of_last(f_0, descent.rates), descent.settled_weights()
     if announce is None:
         return
-    asked, f_0 = loss_asked_of_last(descent.reference, descent.rates), descent.reference
-    announce(f"the constraints ask layer {descent.n_layers} for f ≤ {asked:.4g} (f_0 = {f_0:.4g})")
+    announce(f"the constraints ask layer {last} for a loss ≤ {asked:.4g}, from f_0 = {f_0:.4g}")
     # In the log form equal multipliers cancel for every α and β: the estimate says nothing.
-    if weights is None or descent.form == "log" or descent.n_layers == 1:
+    if weights is None or descent.form == "log" or last == 1:
         return
-    if (most := weights[:-1].max().item()) < _LEAST_WEIGHT:
+    if (most := weights[:-1].max().item()) < 0.05:
         warnings.warn(
             f"descent.beta = {descent.beta:g} and alpha leave the layers before the last a weight "
             f"of about {most:.2g} in the primal step (the last has at least 1): raise beta or "
             "alpha, or set descent.gradient: proxy",
-            DataWarning,
+            errors.DataWarning,
             stacklevel=3,
         )
 
@@ -297,17 +284,16 @@ def _conclude(trainer: Trainer) -> None:
     measured = trainer.measure_validation()
     losses = measured.layer_losses
     sigma_x = trainer.measure_sigma() if trainer.model.signal_is_learned else now.sigma_x
-    slack, epoch, step = torch.tensor(now.best_slack), now.best_epoch, now.best_step
+    slack, epoch, step = now.best_slack, now.best_epoch, now.best_step
     if select == "last":
-        slack, epoch, step = descent.slack_in_loss_units(losses), now.epoch, now.step
-    verdicts = trainer.judge(measured, slack.double())
-    accelerator, feasible = trainer.accelerator, is_feasible(verdicts)
-    monotone = is_monotone(descent.reference, losses.tolist())
-    holds = {one.layer: one.verdict not in FAILING for one in verdicts}
-    values = {"feasible": feasible, "monotone": monotone}
-    values |= {f"constraint_holds/layer_{layer:02}": one for layer, one in holds.items()}
-    accelerator.log({name: float(value) for name, value in values.items()}, step=now.step)
-    if not accelerator.is_main_process:
+        slack, epoch, step = descent.slack_in_loss_units(losses).tolist(), now.epoch, now.step
+    verdicts = trainer.judge(measured, slack)
+    feasible, monotone = is_feasible(verdicts), is_monotone(descent.reference, losses.tolist())
+    values = {"feasible": float(feasible), "monotone": float(monotone)}
+    for one in verdicts:
+        values[f"constraint_holds/layer_{one.layer:02}"] = float(one.verdict not in FAILING)
+    trainer.accelerator.log(values, step=now.step)
+    if not trainer.accelerator.is_main_process:
         return
     # Sealed, now that it does not grow any more.
     with run.replacing("history.csv") as temporary:
@@ -348,27 +334,27 @@ def _recording(trainer: Trainer) -> Iterator[None]:
     """Record in run.json why training ends, if it does not finish."""
     run = trainer.run
 
-    def record(**changes: str) -> None:
+    def record(status: Literal["interrupted", "failed"], reason: str | None = None) -> None:
         # A full disk has no room for it: run.json then stays as it was, and the run resumes.
         if trainer.accelerator.is_main_process:
             with contextlib.suppress(OSError):
-                run.update_info(RunInfo(**changes))  # type: ignore[arg-type]
+                run.update_info(RunInfo(status=status, reason=reason))
 
     try:
         yield
     except KeyboardInterrupt as stop:
-        record(status="interrupted")
+        record("interrupted")
         message = f"{run.path}: interrupted; run the same command again to resume"
-        number = trainer.stop.signal_number or signal_of(stop)
-        raise TrainingInterruptedError(message, number) from None
-    except TrainingPrunedError as error:
-        record(status="interrupted", reason=str(error))
+        number = trainer.stop.signal_number or errors.signal_of(stop)
+        raise errors.TrainingInterruptedError(message, number) from None
+    except errors.TrainingPrunedError as error:
+        record("interrupted", str(error))
         raise
     except OSError as error:
-        record(status="interrupted", reason=str(error))
-        raise MachineFaultError(f"{run.path}: {error}") from error
+        record("interrupted", str(error))
+        raise errors.MachineFaultError(f"{run.path}: {error}") from error
     except Exception as error:
-        record(status="failed", reason=str(error))
+        record("failed", str(error))
         raise
 
 
@@ -380,31 +366,31 @@ def check_trackers(names: Sequence[str]) -> None:
     known, available = [*LOGGER_TYPE_TO_CLASS], [str(one) for one in get_available_trackers()]
     for name in names:
         if name not in known:
-            hint = did_you_mean(name, known) or ";"
+            hint = errors.did_you_mean(name, known) or ";"
             has = ", ".join(sorted(known))
-            raise UserError(f"--track {name}: unknown tracker{hint} Accelerate has {has}")
+            raise errors.UserError(f"--track {name}: unknown tracker{hint} Accelerate has {has}")
         # A class that was registered with Accelerate brings what it needs.
         if name in LoggerType.list() and name not in available:
-            raise UserError(f"--track {name}: not installed; pip install {name}")
+            raise errors.UserError(f"--track {name}: not installed; pip install {name}")
 
 
 @contextlib.contextmanager
-def _trackers(trainer: Trainer, group: str | None) -> Iterator[None]:
-    """Start the trackers that were asked for with the recipe, and close them."""
-    recipe, name, accelerator = trainer.run.recipe, trainer.run.path.name, trainer.accelerator
-    settings = recipe.settings
-    values = {"objective": settings.objective, "seed": settings.seed, **flat_settings(recipe)}
+def _trackers(trainer: Trainer, track: TrackingRequest) -> Iterator[None]:
+    """Start the trackers that were asked for, with the recipe's settings, and close them."""
+    if not track.names:
+        yield
+        return
+    recipe, accelerator, name = trainer.run.recipe, trainer.accelerator, trainer.run.path.name
+    values = {"objective": recipe.settings.objective, "seed": recipe.settings.seed}
     # Lists and null as JSON, which all trackers take.
     plain = bool | int | float | str
-    config = {k: one if isinstance(one, plain) else json.dumps(one) for k, one in values.items()}
+    for key, value in flat_settings(recipe).items():
+        values[key] = value if isinstance(value, plain) else json.dumps(value)
     options = {
-        "wandb": {"name": name, "group": group, "dir": accelerator.logging_dir},
-        "trackio": {"name": name, "group": group},
-        "swanlab": {"experiment_name": name, "group": group},
-        "mlflow": {"run_name": name, "tags": group and {"sweep": group}},
-        "clearml": {"task_name": name},
+        "wandb": {"name": name, "group": track.group, "dir": accelerator.logging_dir},
+        "mlflow": {"run_name": name, "tags": track.group and {"sweep": track.group}},
     }
-    accelerator.init_trackers(recipe.name, config, options)
+    accelerator.init_trackers(recipe.name, values, options)
     try:
         yield
     finally:

@@ -35,6 +35,7 @@ from cudt.method import constraints
 from cudt.method.constraints import LayerVerdict
 from cudt.method.measurement import Measurement
 from cudt.method.objectives import Objective
+from cudt.models.base import LayeredModel
 from cudt.models.compiled import compile_layers
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise, measure_batches, measure_sigma
 from cudt.models.sharding import prepared, whole
@@ -114,7 +115,7 @@ class Trainer:
             compile_layers(self.model)
         self.wrapped = prepared(layerwise, self.model, accelerator)
         self.loader = Loader(self.task, self.train_examples, device, self.settings.loading.workers)
-        self.optimizer = primal_optimizer(layerwise, training)
+        self.optimizer = primal_optimizer(self.model, training)
         self.descent.add_slack_to(self.optimizer)
         self.checkpoints = Checkpoints(run, layerwise, self.optimizer, self.descent, accelerator)
         self.progress, self.stop, self.stopping = Progress(), StopRequest(), False
@@ -200,7 +201,9 @@ class Trainer:
     @property
     def _goes_on(self) -> bool:
         """Whether another epoch follows, or an interrupted one."""
-        return self.progress.epoch < self.settings.training.epochs and not self.progress.stopped_early
+        return (
+            self.progress.epoch < self.settings.training.epochs and not self.progress.stopped_early
+        )
 
     def _maybe_save(self) -> None:
         """Save every few updates, and stop if asked to: all processes after the same update."""
@@ -340,11 +343,11 @@ class Trainer:
         rank = [math.inf if math.isnan(one) else one for one in rank]
         is_best = now.best is None or rank < now.best
         now.validated_step = now.step
-        slack = self.descent.slack_in_loss_units(measured.layer_losses)
+        slack = self.descent.slack_in_loss_units(measured.layer_losses).tolist()
         now.since_best = 0 if is_best or warming_up else now.since_best + 1
         if is_best:
             now.best, now.best_epoch, now.best_step = rank, now.epoch + 1, now.step
-            now.best_slack = slack.tolist()
+            now.best_slack = slack
             now.best_multipliers = self.descent.multiplier_values.tolist()
             # A process that dies before its next checkpoint repeats this validation.
             self.checkpoints.save_weights("best")
@@ -371,10 +374,10 @@ class Trainer:
         total = n_batches(self.train_examples, self.settings.evaluation.batch_size)
         return measure_sigma(self.model, track(self._split("train"), total, "measuring σ_x"))
 
-    def judge(self, measured: Measurement, slack: Tensor) -> list[LayerVerdict]:
+    def judge(self, measured: Measurement, slack: list[float]) -> list[LayerVerdict]:
         """The verdict on each layer's constraint; `slack` is in units of the loss."""
-        descent = self.descent
-        problem = (descent.reference, descent.rates, slack, descent.form)
+        u, descent = torch.tensor(slack, dtype=torch.double), self.descent
+        problem = (descent.reference, descent.rates, u, descent.form)
         return constraints.judge(measured.losses, measured.weights, *problem)
 
     @property
@@ -414,7 +417,7 @@ class Trainer:
         metrics = [self.task.metric(score) for score in measured.layer_scores.tolist()]
         self._record("validation", {"loss": losses, name: metrics})
         if self.settings.training.early_stopping is not None:
-            self._record("validation", {"validations_since_best": now.since_best})
+            self._record("validation", {"validations_since_best": float(now.since_best)})
         where = f"epoch {now.epoch + 1}/{self.settings.training.epochs}, update {now.step}"
         metric = f"{name} {metrics[-1]:.4g}"
         words = [one.verdict for one in verdicts]
@@ -440,10 +443,10 @@ class Trainer:
 # ---------------------------------------------------------------- the primal optimiser
 
 
-def primal_optimizer(layerwise: LayerwiseLosses, training: Training) -> torch.optim.Optimizer:
+def primal_optimizer(model: LayeredModel, training: Training) -> torch.optim.Optimizer:
     """Adam or AdamW on the trained weights; those of the readout may have a rate of their own."""
-    assert training.learning_rate is not None, "a validated recipe has the rate of its model"
-    rate, model = training.readout_learning_rate, layerwise.model
+    lr, decay, rate = training.learning_rate, training.weight_decay, training.readout_learning_rate
+    assert lr is not None, "a validated recipe has the learning rate of its model"
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     of_readout = {id(weight) for weight in model.readout_weights()} if rate is not None else set()
     apart = [weight for weight in trained if id(weight) in of_readout]
@@ -453,9 +456,8 @@ def primal_optimizer(layerwise: LayerwiseLosses, training: Training) -> torch.op
             "to train; remove it"
         )
     rest = [weight for weight in trained if id(weight) not in of_readout]
-    groups = [{"params": rest}, *([{"params": apart, "lr": rate}] if apart else [])]
+    groups = [{"params": params, "lr": r} for params, r in ((rest, lr), (apart, rate)) if params]
     kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-    lr, decay = training.learning_rate, training.weight_decay
     return kind(groups, lr=lr, weight_decay=decay, fused=True)
 
 

@@ -27,12 +27,12 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from cudt.config import recipe
-from cudt.models.assemble import assemble
+from cudt.training.train import assemble
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.training import launch
+from cudt.training import train as training
 from cudt.training.checkpoint import Checkpoints
 from cudt.training.checkpoint_file import FileRecord
-from cudt.training.display import PlainDisplay
+from cudt.training.display import ConsoleDisplay
 from cudt.training.primal import Primal
 from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingInterruptedError
@@ -127,7 +127,7 @@ def together(count: int, work: Callable[[], object], *, sharded: bool = True) ->
         processes.together(count, work)
 
 
-class _Stopping(PlainDisplay):
+class _Stopping(ConsoleDisplay):
     """Keeps λ after each update; asks its own process to stop after one."""
 
     def __init__(self, step: int) -> None:
@@ -152,7 +152,7 @@ def train(
     limit = ("task.limit={train: 16, validation: 40}",) if name == "encoder" else FEW
     loaded = recipe.load(str(file), (*limit, *own, *settings), objective="constrained")
     with contextlib.suppress(TrainingInterruptedError):
-        launch.train(loaded, out, "cpu", folder / name, display, export_model=case == "whole")
+        training.train(loaded, out, "cpu", folder / name, display, export_model=case == "whole")
     return display.multipliers
 
 
@@ -177,7 +177,7 @@ def compare(folder: Path, cases: Iterable[str]) -> None:
         for case in cases:
             with (
                 _counting(folder / f"bytes-{case}-{os.environ['RANK']}.json"),
-                mock.patch("cudt.training.launch.assemble", counted),
+                mock.patch("cudt.training.training.assemble", counted),
             ):
                 found = train(folder, case, folder / "shared" / case)
             (folder / f"multipliers-{case}-{os.environ['RANK']}.json").write_text(json.dumps(found))
@@ -267,8 +267,8 @@ def every_model(folder: Path) -> None:
         functional.scaled_dot_product_attention = without
         for case in MODELS:
             loaded = case.recipe(folder / "models")
-            launch.train(
-                loaded, out / str(case), "cpu", folder / "models", _Stopping(-1), export_model=False
+            training.train(
+                loaded, out / str(case), "cpu", folder / "models", _Stopping(-1)
             )
 
     together(1, lambda: work(folder / "alone"), sharded=False)

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.speed.bench import Bench, Outcome, Setting
 from cudt.config import recipe
 from cudt.data.batching import Batch
-from cudt.models.assemble import assemble_model
+from cudt.training.train import assemble_model
 from cudt.models.layer_losses import LayerwiseLosses
 
 #: Sizes of ucsd-dust-cpu, on generated video.

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +16,7 @@ from cudt.method.objectives import Objective, objective_class
 from cudt.runs.run import Run
 from cudt.utils.ranges import ranges
 
-#: Without a terminal, seconds between two lines within an epoch.
+#: Seconds between two lines within an epoch.
 _INTERVAL = 30.0
 _COLOURS = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
 NEGATIVE_NOTE = "▼ negative weight w: the update raises this layer's loss"
@@ -40,28 +39,21 @@ class Display(Protocol):
 
 
 class ConsoleDisplay:
-    """A line per validation; in between a bar on a terminal, elsewhere a line now and then."""
+    """A line per validation, and lines in between where these take long."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def __enter__(self) -> None:
-        is_live = self._console.is_terminal and not self._console.is_dumb_terminal
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=self._console, transient=True, disable=not is_live)
-        self._task = self._bar.add_task("")
-        self._bar.start()
         self._printed = time.monotonic()
 
     def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
+        pass
 
     def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
-        """Show the update."""
-        text = f"update {step}/{steps}  training loss {_arrows(losses)}"
-        self._bar.update(self._task, completed=step, total=steps, description=text)
-        if self._bar.disable and time.monotonic() - self._printed > _INTERVAL:
-            self.validated(text)
+        """Print a line now and then."""
+        if time.monotonic() - self._printed > _INTERVAL:
+            self.validated(f"update {step}/{steps}  training loss {_arrows(losses)}")
 
     def validated(self, line: str) -> None:
         """Print the line."""

@@ -24,6 +24,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import LoggerType
+from safetensors import SafetensorError
 
 from cudt import __version__
 from cudt.config.differences import flat_settings
@@ -34,7 +35,7 @@ from cudt.data.loading import batches
 from cudt.data.splits import SEEN
 from cudt.method.constraints import FAILING, is_feasible, is_monotone, loss_asked_of_last
 from cudt.method.descent import LayerwiseDescent, descent_of
-from cudt.method.objectives import make_objective
+from cudt.method.objectives import Objective, make_objective
 from cudt.models.base import build_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
 from cudt.models.needs import check_model
@@ -47,7 +48,7 @@ from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
 from cudt.tasks.base import build_task
 from cudt.training.checkpoint import discard, load_weights
 from cudt.training.display import Display
-from cudt.training.trainer import AfterEpoch, Trainer, TrainingProblem
+from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import errors, processes
 from cudt.utils.device import (
     DeviceName,
@@ -129,7 +130,7 @@ def assemble(
     data_root: Path | None,
     device: torch.device,
     sharding: Sharding | None = None,
-) -> TrainingProblem:
+) -> tuple[LayerwiseLosses, Objective]:
     """Build everything that training needs; new weights are drawn from the recipe's seed. A model
     for `sharding` stays on the CPU.
     """
@@ -143,7 +144,7 @@ def assemble(
         )
     f_0 = task.reference_loss() if reference == "auto" else reference
     descent = descent_of(settings.descent, layerwise.model.n_layers, f_0)
-    return TrainingProblem(layerwise, make_objective(settings.objective, descent))
+    return layerwise, make_objective(settings.objective, descent)
 
 
 def assemble_model(
@@ -193,13 +194,13 @@ def _prepared(
         gc.collect()
     # The others find the files that the first process of a machine has put into the caches.
     with accelerator.local_main_process_first():
-        problem = assemble(run.recipe, data_root, accelerator.device, sharding)
-        task, descent = problem.layerwise.task, problem.objective.descent
-        data, base = task.fingerprint(SEEN), problem.layerwise.frozen_digest()
+        layerwise, objective = assemble(run.recipe, data_root, accelerator.device, sharding)
+        task, descent = layerwise.task, objective.descent
+        data, base = task.fingerprint(SEEN), layerwise.frozen_digest()
         task.examples("validation")
     check_same_data(run, data)
     check_same_base(run, base)
-    trainer = Trainer(run, problem, accelerator, display, after_epoch)
+    trainer = Trainer(run, layerwise, objective, accelerator, display, after_epoch)
     settings, model = run.recipe.settings, run.recipe.settings.model
     source = model.source if isinstance(model, PretrainedSection) else None
     commits = {"model": source and hub.commit_of(source, data_root), "task": task.commit}
@@ -225,13 +226,13 @@ def _prepared(
         windows_of_clips=task.windows_of_clips,
         gamma_train=settings.noise.gamma_train,
         layers=descent.n_layers,
-        parameters=sum(weight.numel() for weight in problem.layerwise.parameters()),
+        parameters=sum(weight.numel() for weight in layerwise.parameters()),
         reference=descent.reference,
         rates=descent.rates,
         form=descent.form,
         device=name_of(accelerator.device),
         processes=accelerator.num_processes,
-        sharded=is_sharded(problem.layerwise),
+        sharded=is_sharded(layerwise),
         autocast=accelerator.mixed_precision,
         versions={
             "cudt": __version__,
@@ -350,7 +351,7 @@ def _recording(trainer: Trainer) -> Iterator[None]:
     except errors.TrainingPrunedError as error:
         record("interrupted", str(error))
         raise
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         record("interrupted", str(error))
         raise errors.MachineFaultError(f"{run.path}: {error}") from error
     except Exception as error:
@@ -363,15 +364,15 @@ def _recording(trainer: Trainer) -> Iterator[None]:
 
 def check_trackers(names: Sequence[str]) -> None:
     """Refuse trackers that Accelerate does not know, or that are not installed."""
-    known, available = [*LOGGER_TYPE_TO_CLASS], [str(one) for one in get_available_trackers()]
+    # A class that was registered with Accelerate brings what it needs.
+    registered = set(LOGGER_TYPE_TO_CLASS) - set(LoggerType.list())
+    available = sorted({*map(str, get_available_trackers()), *registered})
     for name in names:
-        if name not in known:
-            hint = errors.did_you_mean(name, known) or ";"
-            has = ", ".join(sorted(known))
-            raise errors.UserError(f"--track {name}: unknown tracker{hint} Accelerate has {has}")
-        # A class that was registered with Accelerate brings what it needs.
-        if name in LoggerType.list() and name not in available:
-            raise errors.UserError(f"--track {name}: not installed; pip install {name}")
+        if name not in available:
+            raise errors.UserError(
+                f"--track {name}: unknown to Accelerate, or not installed; available are "
+                f"{', '.join(available)}"
+            )
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -54,14 +54,6 @@ from cudt.utils.transfer import sent
 AfterEpoch = Callable[[Run], None]
 
 
-@dataclass(frozen=True)
-class TrainingProblem:
-    """A model with its layer losses on a task, and the objective that training minimises."""
-
-    layerwise: LayerwiseLosses
-    objective: Objective
-
-
 @dataclass
 class Progress:
     """How far a training is: the same in all processes, and after a resume."""
@@ -89,17 +81,17 @@ class Trainer:
     def __init__(
         self,
         run: Run,
-        problem: TrainingProblem,
+        layerwise: LayerwiseLosses,
+        objective: Objective,
         accelerator: Accelerator,
         display: Display,
         after_epoch: AfterEpoch | None = None,
     ) -> None:
         self.run, self.settings = run, run.recipe.settings
-        self.layerwise = layerwise = problem.layerwise
-        self.model, self.task = layerwise.model, layerwise.task
-        self.objective, self.descent = problem.objective, problem.objective.descent
+        self.layerwise, self.model, self.task = layerwise, layerwise.model, layerwise.task
+        self.objective, self.descent = objective, objective.descent
         self.accelerator, self.display, self.after_epoch = accelerator, display, after_epoch
-        training, device = self.settings.training, accelerator.device
+        training, workers = self.settings.training, self.settings.loading.workers
         self.train_examples = self.task.examples("train")
         self.batch_size = min(training.batch_size, len(self.train_examples))
         self.updates_per_epoch = len(self.train_examples) // self.batch_size
@@ -114,7 +106,7 @@ class Trainer:
         if training.compile:
             compile_layers(self.model)
         self.wrapped = prepared(layerwise, self.model, accelerator)
-        self.loader = Loader(self.task, self.train_examples, device, self.settings.loading.workers)
+        self.loader = Loader(self.task, self.train_examples, accelerator.device, workers)
         self.optimizer = primal_optimizer(self.model, training)
         self.descent.add_slack_to(self.optimizer)
         self.checkpoints = Checkpoints(run, layerwise, self.optimizer, self.descent, accelerator)
@@ -126,33 +118,39 @@ class Trainer:
 
     def fit(self) -> None:
         """Train to the end, or until a stop is requested; calling it again resumes."""
-        training, device = self.settings.training, self.accelerator.device
+        self._begin()
+        with StopRequest() as self.stop, self.display:
+            while self._goes_on:
+                is_warm_up = self.progress.epoch < self.settings.descent.warmup_epochs
+                self.objective.warming_up = self.objective.is_constrained and is_warm_up
+                for micro_batches in self._remaining_updates():
+                    self._update(micro_batches)
+                    self._maybe_save()
+                self._end_epoch()
+
+    def _begin(self) -> None:
+        """Measure σ_x, or resume from the last checkpoint."""
         if (restored := self.checkpoints.restore()) is not None:
             self.progress = Progress(**restored)
         else:
             seed_process(self.settings.seed, 0, self.accelerator.process_index)
             self.progress.sigma_x = self.measure_sigma()
-        now = self.progress
         # The rate depends only on the update, so that a resume does not change it.
-        share = learning_rate_share(training, self.n_updates)
-        schedule = LambdaLR(self.optimizer, share, last_epoch=now.step - 1)
-        with StopRequest() as self.stop, self.display:
-            while self._goes_on:
-                is_warm_up = now.epoch < self.settings.descent.warmup_epochs
-                self.objective.warming_up = self.objective.is_constrained and is_warm_up
-                for micro_batches in self._remaining_updates():
-                    with matmul_in(training.tf32, device):
-                        f, gradient_norm = self._back_propagate(micro_batches)
-                    self._refuse_non_finite(f, gradient_norm)
-                    self.objective.accumulate_slack_gradient(f)
-                    self.objective.dual_step(f)
-                    self.optimizer.step()
-                    self.optimizer.zero_grad()
-                    schedule.step()
-                    now.step += 1
-                    self._log_update(f, gradient_norm)
-                    self._maybe_save()
-                self._end_epoch()
+        share = learning_rate_share(self.settings.training, self.n_updates)
+        self.schedule = LambdaLR(self.optimizer, share, last_epoch=self.progress.step - 1)
+
+    def _update(self, micro_batches: list[Batch]) -> None:
+        """Step the weights down and λ up, both from the same losses f."""
+        with matmul_in(self.settings.training.tf32, self.accelerator.device):
+            f, gradient_norm = self._back_propagate(micro_batches)
+        self._refuse_non_finite(f, gradient_norm)
+        self.objective.accumulate_slack_gradient(f)
+        self.objective.dual_step(f)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        self.progress.step += 1
+        self._log_update(f, gradient_norm)
 
     def _remaining_updates(self) -> Iterator[list[Batch]]:
         """The micro-batches of each update left in this epoch, in an order that depends only on
@@ -417,7 +415,7 @@ class Trainer:
         metrics = [self.task.metric(score) for score in measured.layer_scores.tolist()]
         self._record("validation", {"loss": losses, name: metrics})
         if self.settings.training.early_stopping is not None:
-            self._record("validation", {"validations_since_best": float(now.since_best)})
+            self._record("validation", {"validations_since_best": now.since_best})
         where = f"epoch {now.epoch + 1}/{self.settings.training.epochs}, update {now.step}"
         metric = f"{name} {metrics[-1]:.4g}"
         words = [one.verdict for one in verdicts]
@@ -425,15 +423,15 @@ class Trainer:
         self.display.validated(f"{where}  {line}")
 
     def _record(
-        self, split: str, values: dict[str, list[float]] | dict[str, float], layer: int = 0
+        self, split: str, values: Mapping[str, float | list[float]], layer: int = 0
     ) -> None:
-        """Add rows of history.csv, and send them to the trackers: values of layers 1 … L, of one
-        layer, or of layer 0, which is the whole model.
+        """Add rows of history.csv, and send them to the trackers: lists have a value for each of
+        the layers 1 … L; layer 0 is the whole model.
         """
         now, tracked = self.progress, {}
         for name, given in values.items():
-            layers = enumerate(given, 1) if isinstance(given, list) else [(layer, given)]
             group = name if split == "train" else f"{name}_{split}"
+            layers = enumerate(given, 1) if isinstance(given, list) else [(layer, given)]
             for number, value in layers:
                 self.rows.append((now.step, now.epoch + 1, split, number, name, value))
                 tracked[f"{group}/layer_{number:02}" if number else group] = value

@@ -5,7 +5,7 @@ import pytest
 
 from cudt.evaluation import evaluate
 from cudt.runs.find import open_run
-from cudt.training import launch
+from cudt.training import train as training
 from cudt.utils.errors import TrainingStoppedError
 from tests.cli.conftest import SMALL, contents
 from tests.conftest import tiny_recipe
@@ -71,7 +71,7 @@ def test_a_noise_that_is_new_is_evaluated_in_addition(call, tmp_path):
 
 
 def test_the_runs_that_finish_are_reported_though_another_one_stops(call, monkeypatch, tmp_path):
-    train = launch.train
+    train = training.train
 
     def stop_erm(recipe, *rest, **more):
         if recipe.settings.objective == "erm":

@@ -64,7 +64,7 @@ def test_an_error_is_one_line_and_writes_nothing(arguments, message, tmp_path):
 STOPPED = {
     "eval-ood": (["eval-ood", "copy"], "cudt.evaluation.evaluate.evaluate_ood"),
     "report": (["report", "copy"], "cudt.report.write"),
-    "train": (["train", "--recipe", "reviews-ut", *SMALL], "cudt.training.launch.assemble"),
+    "train": (["train", "--recipe", "reviews-ut", *SMALL], "cudt.training.train.assemble"),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo
-from cudt.training import launch
+from cudt.training import train as training
 from cudt.utils.errors import TrainingStoppedError
 from tests.cli.conftest import SMALL, contents
 from tests.conftest import tiny_recipe
@@ -85,7 +85,7 @@ def test_several_seeds_and_objectives_are_one_run_each(call, tmp_path):
 
 
 def test_after_a_run_that_stops_the_next_one_is_trained(call, monkeypatch, tmp_path):
-    train = launch.train
+    train = training.train
 
     def stop_erm(recipe, *rest, **more):
         if recipe.settings.objective == "erm":

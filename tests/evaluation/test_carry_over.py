@@ -18,7 +18,7 @@ from cudt.models.layer_losses import measure
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run
 from cudt.runs.tables import TABLES
-from cudt.training import trained
+from cudt.training import train as training
 from tests.conftest import tiny_recipe, train_quietly
 from tests.evaluation.conftest import untracked
 from tests.runs import plant_info, raw_info
@@ -40,7 +40,7 @@ def numbers(run: Run, kind: str = "gaussian") -> pd.DataFrame:
 def measured(
     run: Run, split: Split, seed: int | str, gamma: float, sigma: float, kind: str = "gaussian"
 ) -> Measurement:
-    layerwise = trained.load(run, "cpu", None)
+    layerwise = training.load(run, "cpu", None)
     examples = layerwise.task.examples(split)
     source = NoiseSource(kind, sigma, seed)
     return measure(

@@ -15,7 +15,7 @@ from cudt.noise import NoiseSource
 from cudt.runs.find import find_runs
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import Run
-from cudt.training import trained
+from cudt.training import train as training
 from tests.conftest import tiny_recipe, train_quietly
 from tests.evaluation.conftest import untracked
 
@@ -52,7 +52,7 @@ def test_another_grid_is_added_and_the_same_level_replaced(run):
 def test_bf16_measures_what_autocast_computes_example_by_example(tmp_path):
     run = train_quietly(tiny_recipe("evaluation.precision=bf16"), tmp_path)
     evaluate(run)
-    layerwise = trained.load(run, "cpu", None)
+    layerwise = training.load(run, "cpu", None)
     noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0)
     layers = run.read_table("layers")
     for gamma in (0.0, 1.0):

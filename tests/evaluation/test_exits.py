@@ -12,7 +12,7 @@ from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import draw_noise
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run
-from cudt.training import trained
+from cudt.training import train as training
 from tests.evaluation.conftest import untracked
 from tests.evaluation.test_exit_rules import literal_exit
 
@@ -30,7 +30,7 @@ def evaluate(run: Run, grid: Grid | None = None) -> pd.DataFrame:
 def probabilities(run: Run, split, gamma: float, seed: int) -> tuple[torch.Tensor, list[int]]:
     """Every example's class probabilities at every layer, (examples, layers, classes), and its
     class; one by one."""
-    layerwise = trained.load(run, "cpu", None)
+    layerwise = training.load(run, "cpu", None)
     noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, seed)
     rows, labels = [], []
     for batch in batches(layerwise.task, layerwise.task.examples(split), 1, CPU):

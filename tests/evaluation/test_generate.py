@@ -19,7 +19,7 @@ from cudt.runs.completions import write_completions
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
 from cudt.tasks.prompts import prompt_text
-from cudt.training import trained as trained_models
+from cudt.training import train as training
 from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama
 
@@ -129,7 +129,7 @@ def test_completions_do_not_depend_on_the_batch_nor_on_where_a_command_went_on(r
 
 @pytest.fixture
 def model(run) -> Causal:
-    model = trained_models.load(run, "cpu", None).model
+    model = training.load(run, "cpu", None).model
     assert isinstance(model, Causal)
     return model
 

@@ -16,7 +16,7 @@ from cudt.runs.checksums import damaged_files
 from cudt.runs.find import find_runs, open_run
 from cudt.runs.run import Run
 from cudt.tasks import avenue
-from cudt.training import launch, trained
+from cudt.training import train as training
 from tests.cli.conftest import CommandLine, call
 from tests.conftest import quiet
 from tests.tasks.test_video_sets import write_avenue, write_shanghaitech, write_ucsd
@@ -36,7 +36,7 @@ def trained_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = folder / "small-ucsd.yaml"
     text = (recipes.folder() / "smoke" / "smoke-video.yaml").read_text().split("task:")[0]
     file.write_text(f"{text}task: {TASK}\nmodel: {{name: dust, {MODEL[1:]}\n{LEVELS}")
-    run = launch.train(recipes.load(str(file)), folder / "outputs", "cpu", folder / "data", quiet())
+    run = training.train(recipes.load(str(file)), folder / "outputs", "cpu", folder / "data", quiet())
     shutil.copytree(run.path, folder / "run")
     return folder
 
@@ -76,7 +76,7 @@ def test_the_model_is_tested_on_the_other_clips_with_the_runs_own_noise(call: Co
     # The oracle: the loaded model on the windows that the other task cuts itself.
     config = avenue.Config(name="avenue", frames=3, stride=1, size=16, limit=Limit(test=2))
     task = avenue.build(config, Path("data"), None)
-    layerwise = trained.load(video, "cpu", None)
+    layerwise = training.load(video, "cpu", None)
     batch = task.collate(task.examples("test"))
     with torch.no_grad():
         *_, last = layerwise.model.layer_states(layerwise.model.signal(batch)[0], batch)

@@ -18,7 +18,7 @@ from cudt.evaluation.grid import Grid
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
-from cudt.training import launch
+from cudt.training import train as training
 from tests.conftest import quiet
 from tests.evaluation.conftest import untracked
 from tests.evaluation.test_exit_rules import literal_exit
@@ -45,7 +45,7 @@ def own(tmp_path_factory) -> tuple[Run, Path]:
     loaded = recipe.load(
         str(write_recipe(folder, tiny_pretrained(folder / "bert"), readout="mean")), ()
     )
-    run = launch.train(loaded, folder / "outputs", "cpu", folder, quiet())
+    run = training.train(loaded, folder / "outputs", "cpu", folder, quiet())
     evaluate_ood(
         run, Grid([0.0], perturbations=["gaussian"]), "cpu", folder, untracked, with_exits=True
     )

@@ -13,7 +13,7 @@ from cudt.evaluation import evaluate
 from cudt.evaluation.grid import Grid
 from cudt.runs.find import open_run
 from cudt.runs.run import Run
-from cudt.training import launch
+from cudt.training import train as training
 from tests.cases import Case, write_data
 from tests.conftest import quiet
 from tests.processes import together
@@ -77,7 +77,7 @@ def test_every_table_and_picture_is_that_of_one_process(
     case, n_samples, with_exits, root, tmp_path
 ):
     (path,) = together(
-        1, lambda: launch.train(case.recipe(root), tmp_path, "cpu", root, quiet()).path
+        1, lambda: training.train(case.recipe(root), tmp_path, "cpu", root, quiet()).path
     )
     run = open_run(path)
     work = partial(evaluated, root=root, n_samples=n_samples, with_exits=with_exits)

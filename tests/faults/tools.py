@@ -29,7 +29,7 @@ import torch
 import yaml
 from safetensors import safe_open
 
-import cudt.training.launch  # noqa: F401 (what commands import on their way, here once for all processes)
+import cudt.training.train  # noqa: F401 (what commands import on their way, here once for all processes)
 from tests.conftest import TINY
 from tests.processes import Ended, run_command
 

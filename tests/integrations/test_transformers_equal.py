@@ -17,8 +17,8 @@ from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
 from cudt.data.batching import updates
 from cudt.integrations.transformers import DescentTrainer
-from cudt.models.assemble import assemble_model
-from cudt.training import launch
+from cudt.training.train import assemble_model
+from cudt.training import train as training
 from tests import instructions, texts
 from tests.conftest import quiet
 from tests.integrations.trainers import Rows, arguments, by_layer, collate
@@ -95,7 +95,7 @@ def rows_in_order(recipe: NamedRecipe, task: Any) -> list[dict[str, Any]]:
 def test_layer_losses_and_multipliers_are_those_of_cudt_train(make, tmp_path):
     torch.set_num_threads(1)
     recipe = make(tmp_path)
-    run = launch.train(recipe, tmp_path / "out", "cpu", tmp_path, quiet(), export_model=False)
+    run = training.train(recipe, tmp_path / "out", "cpu", tmp_path, quiet())
     history = run.read_table("history")
     trained = history[history["split"] == "train"]
 

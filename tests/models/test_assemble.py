@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cudt.config import recipe as recipes
-from cudt.models.assemble import assemble
+from cudt.training.train import assemble
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 
@@ -76,6 +76,6 @@ def test_recipes_that_cannot_work_are_refused_before_data_are_read(
     def read(*arguments):
         raise AssertionError("data were read")
 
-    monkeypatch.setattr("cudt.models.assemble.build_task", read)
+    monkeypatch.setattr("cudt.training.train.build_task", read)
     with pytest.raises(UserError, match=re.escape(message)):
         assemble(recipes.load(recipe, [override]), tmp_path, CPU)

@@ -12,7 +12,7 @@ import torch
 from cudt.config import recipe
 from cudt.config.models import Lora
 from cudt.data import hub
-from cudt.models.assemble import assemble_model
+from cudt.training.train import assemble_model
 from cudt.models.compiled import compile_layers
 from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import LayerwiseLosses

@@ -9,7 +9,7 @@ from cudt.runs.data_root import data_root_of
 from cudt.runs.find import open_run
 from cudt.runs.info import RunInfo
 from cudt.runs.run import Run
-from cudt.training import trained
+from cudt.training import train as training
 from cudt.utils.errors import UserError
 from tests import instructions
 from tests.pretrained import tiny_llama
@@ -33,7 +33,7 @@ def run(folder) -> Run:
 def test_the_data_root_of_training_is_that_of_later_commands(run, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run.info().data_root == str(folder)
-    assert trained.load(run, "cpu", None).task.examples("test")
+    assert training.load(run, "cpu", None).task.examples("test")
     with data_root_of(run, tmp_path) as root:
         assert root == tmp_path
 
@@ -46,8 +46,8 @@ def test_a_data_root_that_is_gone_is_named_by_the_error(run, folder, tmp_path, m
         UserError,
         match=r"'tiny' is neither .* was trained with the data root '/nowhere/data', which",
     ):
-        trained.load(copy, "cpu", None)
-    assert trained.load(copy, "cpu", folder)
+        training.load(copy, "cpu", None)
+    assert training.load(copy, "cpu", folder)
 
 
 def test_a_relative_data_root_is_inside_the_run_folder(run, tmp_path, monkeypatch):

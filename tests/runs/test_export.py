@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from cudt.config import recipe
-from cudt.models.assemble import assemble
+from cudt.training.train import assemble
 from cudt.models.causal_network import Causal
 from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
 from cudt.tasks.text_classification import TextClassification
-from cudt.training import launch
+from cudt.training import train as training
 from cudt.training.checkpoint import load_weights
 from cudt.utils.errors import DataWarning
 from tests import instructions, texts
@@ -71,7 +71,7 @@ def trained(folder) -> dict[str, Run]:
     for name in ENCODERS:
         family, readout = ("bert", name) if name in ("first", "mean") else (name, "mean")
         path = texts.write_recipe(folder, tiny_pretrained(folder / family, family), readout=readout)
-        found[name] = launch.train(recipe.load(str(path), short), out, "cpu", folder, quiet())
+        found[name] = training.train(recipe.load(str(path), short), out, "cpu", folder, quiet())
     return found
 
 

@@ -18,7 +18,7 @@ from cudt.runs.find import run_for
 from cudt.runs.run import Run
 from cudt.sweep import cell
 from cudt.sweep.messages import CellJob
-from cudt.training import trained
+from cudt.training import train as training
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import DataWarning, UserError
 from tests.checkpoints import names
@@ -87,7 +87,7 @@ def test_the_loss_is_that_of_the_last_layer_in_the_best_epoch(run):
 
 
 def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of_training(run):
-    layerwise = trained.load(run, "cpu", None)
+    layerwise = training.load(run, "cpu", None)
     task, settings = layerwise.task, run.recipe.settings
     noise = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
     data = batches(task, task.examples("validation"), 7, CPU)
@@ -99,7 +99,7 @@ def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of
 
 def test_the_grid_is_the_mean_metric_over_its_levels_on_validation_data(run):
     found = cell.run_cell(job_for(run, "grid", GAMMAS), ignore)
-    layerwise = trained.load(run, "cpu", None)
+    layerwise = training.load(run, "cpu", None)
     task = layerwise.task
     noise = NoiseSource(run.recipe.settings.noise.kind, run.finished_info().sigma_x.evaluation, 0)
     levels = measure(layerwise, batches(task, task.examples("validation"), 7, CPU), noise, GAMMAS)

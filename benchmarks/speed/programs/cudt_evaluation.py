@@ -14,8 +14,9 @@ from benchmarks.speed.turns import Turn
 from cudt.config import recipe as recipes
 from cudt.evaluation.evaluate import evaluate_ood
 from cudt.evaluation.grid import Grid
-from cudt.training import launch
-from cudt.training.display import PlainDisplay
+from cudt.runs.export import export
+from cudt.training.display import display_for
+from cudt.training.train import load, train
 
 turn, job = Turn(), Turn.job()
 began = False
@@ -35,9 +36,9 @@ def track(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
 
 recipe = recipes.load(job["recipe"], job["overrides"], objective="erm")
 data_root = Path(job["data_root"])
-run = launch.train(
-    recipe, Path(job["folder"]) / "runs", "cpu", data_root, PlainDisplay(Console(quiet=True))
-)
+display = display_for(Console(quiet=True))
+run = train(recipe, Path(job["folder"]) / "runs", "cpu", data_root, display)
+export(run, load(run, "cpu", data_root), run.path / "model")
 Path(job["model_file"]).write_text(str(run.path / "model"), encoding="utf-8")
 evaluate_ood(run, Grid(gammas=[0.0], perturbations=["gaussian"]), "cpu", data_root, track)
 turn.finish(accuracy=run.read_table("ood")["value"].iloc[0])

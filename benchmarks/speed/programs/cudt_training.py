@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.speed.turns import Turn
 from cudt.config import recipe as recipes
-from cudt.training import launch
-from cudt.training.view import TrainingView
+from cudt.training.train import train
 
 turn = Turn()
 
@@ -21,17 +21,17 @@ class Turns:
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def update(self, view: TrainingView) -> None:
-        if view.step < view.steps:
+    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
+        if step < steps:
             turn.end()
         else:
             turn.finish()
 
-    def epoch_ended(self, view: TrainingView, metric: str) -> None: ...
+    def validated(self, line: str) -> None: ...
 
 
 job = Turn.job()
 recipe = recipes.load(job["recipe"], job["overrides"], objective=job["objective"])
-launch.train(
-    recipe, Path(job["folder"]), "cpu", Path(job["data_root"]), Turns(), export_model=False
+train(
+    recipe, Path(job["folder"]), "cpu", Path(job["data_root"]), Turns()
 )

@@ -98,7 +98,7 @@ class Checkpoints:
         updates that were interrupted before they were saved, and that have been repeated now.
         """
         path, is_new = self.run.path / "history.csv", self._history_bytes == 0
-        with path.open("a", newline="") as file:
+        with path.open("a", newline="", encoding="utf-8") as file:
             file.truncate(self._history_bytes)
             csv.writer(file, lineterminator="\n").writerows([_HEADER, *rows] if is_new else rows)
             file.flush()

@@ -42,7 +42,7 @@ class ConsoleDisplay:
     """A line per validation, and lines in between where these take long."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self._console, self._printed = console, time.monotonic()
 
     def __enter__(self) -> None:
         self._printed = time.monotonic()

@@ -76,7 +76,8 @@ class Checkpoints:
             shards = {"model": weights, "optimizer": optimizer.pop("state")}
             state_dict_saver.save(shards, checkpoint_id=temporary)
         elif is_main:
-            save_file(weights, temporary / _MODEL)
+            contiguous = {name: weight.contiguous() for name, weight in weights.items()}
+            save_file(contiguous, temporary / _MODEL)
         if is_main:
             state = {
                 "progress": progress,

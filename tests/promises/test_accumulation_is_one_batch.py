@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from cudt.config import recipe as recipes
+from cudt.runs.find import run_for
+from cudt.training import train as training
+from cudt.training.trainer import Trainer
+from cudt.utils.device import accelerator_for
+from tests.conftest import quiet
+from tests.instructions import write_instructions, write_recipe
 from tests.parts.test_trainer import step_plainly, trainer_for, weights_of
+from tests.pretrained import tiny_llama
 
 SETTINGS = {
     "linear": (),
@@ -25,7 +33,6 @@ def after_some_updates(out: Path, accumulation: int, objective: str, *settings: 
     # Plain gradients: Adam would blow rounding up where a gradient is nearly zero.
     step_plainly(trainer, 0.1)
     trainer.descent.multiplier_values.add_(torch.tensor([0.5, 1.0, 1.5]))
-    norms = []
     for epoch in (0, 1):
         trainer.progress.epoch = epoch
         for micro_batches in trainer._remaining_updates():
@@ -57,15 +64,6 @@ def test_so_do_objectives_without_constraints(tmp_path, objective):
 
 def test_tokens_count_alike_in_micro_batches_of_different_lengths(tmp_path):
     """A batch of Alpaca weighs examples by their answer tokens, not by micro-batch."""
-    from cudt.config import recipe as recipes
-    from cudt.runs.find import run_for
-    from cudt.training import train as training
-    from cudt.training.trainer import Trainer
-    from cudt.utils.device import accelerator_for
-    from tests.conftest import quiet
-    from tests.instructions import write_instructions, write_recipe
-    from tests.pretrained import tiny_llama
-
     write_instructions(tmp_path)
     path = write_recipe(tmp_path, tiny_llama(tmp_path / "llama"))
 

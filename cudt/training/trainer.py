@@ -264,7 +264,7 @@ class Trainer:
 
     def _wait_for_losses(self, sums: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """f and the norm of the primal gradient, on the CPU: the only wait for the device in an
-        update.
+        update, but for the log form, where ∂J/∂f needs f on the CPU.
 
         Whatever else the CPU has to know comes with them (whether a process was asked to stop) or
         follows from them on the CPU (λ, the layers that have no weight in the next update,

@@ -78,7 +78,7 @@ def test_the_runs_that_finish_are_reported_though_another_one_stops(call, monkey
             raise TrainingStoppedError("the loss is not finite")
         return train(recipe, *rest, **more)
 
-    monkeypatch.setattr(launch, "train", stop_erm)
+    monkeypatch.setattr(training, "train", stop_erm)
     code, _, error = call("experiment", "reviews-ut", *SMALL, "--device", "cpu")
     assert (code, error) == (1, "stopped: the loss is not finite\n")
     table = pd.read_csv(tmp_path / "outputs/report-reviews-ut/table.csv")

@@ -17,11 +17,9 @@
         exits.csv       split, perturbation, gamma, seed, rule, point, threshold, chosen, accuracy, full_accuracy,
                         mean_depth, flops, full_flops, n (early exit)
         checkpoints/    best.safetensors and last.safetensors (the weights); until the run is finished, the two newest
-                        checkpoints: checkpoint-<number>.json and .safetensors,
-                        step-<updates>.safetensors (or a folder step-<updates> of shards)
+                        checkpoints, each a folder checkpoint-<number>
         samples/        pictures of test examples (video)
         completions/    answers to instructions, in AlpacaEval's format
-        model/          the model as transformers or peft loads it, with a card (pretrained text models)
         last/           the same tables, from `eval-ood --weights last`; best/ if training.select is last
         on-<name>/      the same tables, from `eval-ood --on <name>`: test data of another task or recipe
 

@@ -52,7 +52,8 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
 
     loaded = recipes()[name]
     runs = [
-        training.train(loaded, folder / device, device, None, quiet()) for device in ("cpu", "shadow")
+        training.train(loaded, folder / device, device, None, quiet())
+        for device in ("cpu", "shadow")
     ]
     for run, device in zip(runs, ("cpu", "shadow"), strict=True):
         evaluate(run, device=device)

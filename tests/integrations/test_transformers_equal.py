@@ -17,8 +17,8 @@ from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
 from cudt.data.batching import updates
 from cudt.integrations.transformers import DescentTrainer
-from cudt.training.train import assemble_model
 from cudt.training import train as training
+from cudt.training.train import assemble_model
 from tests import instructions, texts
 from tests.conftest import quiet
 from tests.integrations.trainers import Rows, arguments, by_layer, collate

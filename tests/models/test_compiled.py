@@ -12,10 +12,10 @@ import torch
 from cudt.config import recipe
 from cudt.config.models import Lora
 from cudt.data import hub
-from cudt.training.train import assemble_model
 from cudt.models.compiled import compile_layers
 from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.training.train import assemble_model
 from cudt.utils.errors import UserError
 from tests import causal, shapes
 from tests.conftest import tiny_recipe, train_quietly

@@ -10,10 +10,10 @@ import torch
 from cudt.data.batching import Batch
 from cudt.data.loading import batches
 from cudt.method.measurement import Measurement
-from cudt.training.train import assemble
 from cudt.models.layer_losses import draw_noise, measure, measure_sigma
 from cudt.models.patches import frames_shape
 from cudt.noise import NoiseSource, SignalShape
+from cudt.training.train import assemble
 from cudt.utils.errors import DataWarning, UserError
 from tests.conftest import tiny_recipe
 

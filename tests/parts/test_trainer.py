@@ -467,11 +467,11 @@ def test_a_run_is_trained_by_one_process_at_a_time(tmp_path):
 def test_a_loaded_run_has_the_verdicts_losses(trained_run):
     layerwise = training.load(trained_run, "cpu", None)
     assert not layerwise.training
-    assert training.sigma_of(trained_run, layerwise) == trained_run.finished_info().sigma_x.evaluation
-    objective = SimpleNamespace(**vars(training.assemble(trained_run.recipe, None, CPU)[1]))
-    trainer = Trainer(
-        trained_run, layerwise, objective, accelerator_for("cpu", "fp32"), quiet()
+    assert (
+        training.sigma_of(trained_run, layerwise) == trained_run.finished_info().sigma_x.evaluation
     )
+    objective = SimpleNamespace(**vars(training.assemble(trained_run.recipe, None, CPU)[1]))
+    trainer = Trainer(trained_run, layerwise, objective, accelerator_for("cpu", "fp32"), quiet())
     trainer.progress.sigma_x = trained_run.finished_info().sigma_x.training
     losses = [one.loss for one in trained_run.finished_info().verdicts]
     assert trainer.measure_validation().layer_losses.tolist() == losses

@@ -81,7 +81,7 @@ def train(recipe: NamedRecipe, out: Path, root: Path | None = None, stop: int = 
         update(trainer, micro_batches)
         multipliers.append(trainer.descent.multiplier_values.tolist())
 
-    Trainer._update = watched  # type: ignore[method-assign]
+    Trainer._update = watched  # type: ignore[method-assign,assignment]
     try:
         training.train(recipe, out, "cpu", root, recorder)
     except TrainingInterruptedError:
@@ -211,15 +211,19 @@ def test_two_processes_that_share_the_weights_train_as_one(llama, tmp_path, sett
     together(1, partial(train, recipe, tmp_path / "alone", llama))
     first, second = sharing(2, partial(train, recipe, tmp_path / "shared", llama))
     assert first == second
-    runs = [run_for(recipe, tmp_path / name) for name in ("alone", "shared")]
-    assert_same(*runs, tolerance=1e-4)
-    assert [run.info().sharded for run in runs] == [False, True]
+    alone, shared = (run_for(recipe, tmp_path / name) for name in ("alone", "shared"))
+    assert_same(alone, shared, tolerance=1e-4)
+    assert (alone.info().sharded, shared.info().sharded) == (False, True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "shared"),
-    [((2, True), (1, False), "2 to 1"), ((2, True), (2, True), "2 to 2"), ((1, False), (2, True), "1 to 2")],
+    [
+        ((2, True), (1, False), "2 to 1"),
+        ((2, True), (2, True), "2 to 2"),
+        ((1, False), (2, True), "1 to 2"),
+    ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_shards_resume_on_another_number_of_processes(llama, tmp_path, before, after, shared):
@@ -248,7 +252,7 @@ def test_each_process_holds_half_of_the_weights_and_the_moments(llama, tmp_path)
                 found.append((here, sum(one.numel() * one.element_size() for one in whole)))
             end(trainer)
 
-        Trainer._end_epoch = watched  # type: ignore[method-assign]
+        Trainer._end_epoch = watched  # type: ignore[method-assign,assignment]
         train(recipe, tmp_path, llama)
         return found
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from cudt.config import recipe
-from cudt.training.train import assemble
 from cudt.models.causal_network import Causal
 from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
@@ -18,6 +17,7 @@ from cudt.runs.run import Run
 from cudt.tasks.text_classification import TextClassification
 from cudt.training import train as training
 from cudt.training.checkpoint import load_weights
+from cudt.training.train import assemble
 from cudt.utils.errors import DataWarning
 from tests import instructions, texts
 from tests.cards import read_cards

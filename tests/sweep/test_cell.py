@@ -124,7 +124,10 @@ def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_n
     )
     for name in ("history.csv", "layers.csv", "recipe.yaml", "checkpoints/best.safetensors"):
         assert (run.path / name).read_bytes() == (trained_run.path / name).read_bytes()
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["best.safetensors", "last.safetensors"]
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == [
+        "best.safetensors",
+        "last.safetensors",
+    ]
     assert not (run.path / "model").exists()
     assert not (run.path / "validation.csv").exists()
     info, layers = run.finished_info(), run.read_table("layers")

@@ -395,20 +395,19 @@ class Trainer:
         self.display.update(now.step, self.n_updates, f.tolist())
         if now.step % self.settings.training.log_every:
             return
-        for layer, loss in zip(self.objective.layers, f.tolist(), strict=True):
-            self._record("train", {"loss": loss}, layer)
+        values = {"loss": f}
         if self.objective.constrains:
             g, multipliers = descent.violations(f), descent.multiplier_values
-            by_layer = {
+            values |= {
                 "violation": g,
                 "price": g * multipliers,
                 "multiplier": multipliers,
                 "slack": descent.slack,
                 "weight": descent.effective_weights(),
+                "multiplier_norm": multipliers.norm(),
             }
-            self._record("train", {name: values.tolist() for name, values in by_layer.items()})
-            self._record("train", {"multiplier_norm": multipliers.norm().item()})
-        self._record("train", {"gradient_norm": gradient_norm.item()})
+        values["gradient_norm"] = gradient_norm
+        self._record("train", {name: value.tolist() for name, value in values.items()})
 
     def _log_validation(self, measured: Measurement, verdicts: list[LayerVerdict]) -> None:
         now, name, losses = self.progress, self.task.metric_name, measured.layer_losses.tolist()
@@ -417,24 +416,22 @@ class Trainer:
         if self.settings.training.early_stopping is not None:
             self._record("validation", {"validations_since_best": now.since_best})
         where = f"epoch {now.epoch + 1}/{self.settings.training.epochs}, update {now.step}"
-        metric = f"{name} {metrics[-1]:.4g}"
-        words = [one.verdict for one in verdicts]
+        metric, words = f"{name} {metrics[-1]:.4g}", [one.verdict for one in verdicts]
         line = validation_line(self.objective, losses, metric, words)
         self.display.validated(f"{where}  {line}")
 
-    def _record(
-        self, split: str, values: Mapping[str, float | list[float]], layer: int = 0
-    ) -> None:
-        """Add rows of history.csv, and send them to the trackers: lists have a value for each of
-        the layers 1 … L; layer 0 is the whole model.
+    def _record(self, split: str, values: Mapping[str, float | list[float]]) -> None:
+        """Add rows of history.csv, and send them to the trackers. A list has values of the last
+        layers, or of all; a number is of the whole model, which is layer 0.
         """
         now, tracked = self.progress, {}
         for name, given in values.items():
-            group = name if split == "train" else f"{name}_{split}"
-            layers = enumerate(given, 1) if isinstance(given, list) else [(layer, given)]
-            for number, value in layers:
-                self.rows.append((now.step, now.epoch + 1, split, number, name, value))
-                tracked[f"{group}/layer_{number:02}" if number else group] = value
+            listed = given if isinstance(given, list) else [given]
+            first = self.model.n_layers - len(listed) + 1 if isinstance(given, list) else 0
+            for layer, value in enumerate(listed, first):
+                self.rows.append((now.step, now.epoch + 1, split, layer, name, value))
+                group = name if split == "train" else f"{name}_{split}"
+                tracked[f"{group}/layer_{layer:02}" if layer else group] = value
         self.accelerator.log(tracked, step=now.step)
 
 

@@ -27,7 +27,9 @@ SETTINGS = {
 }
 
 
-def after_some_updates(out: Path, accumulation: int, objective: str, *settings: str) -> dict:
+def after_some_updates(
+    out: Path, accumulation: int, objective: str, *settings: str
+) -> dict[str, torch.Tensor]:
     parts = (f"training.accumulation={accumulation}", "training.clip_norm=null")
     trainer = trainer_for(out, *parts, *settings, objective=objective)
     # Plain gradients: Adam would blow rounding up where a gradient is nearly zero.

@@ -15,6 +15,7 @@ from cudt.utils.compat import survive_torchvision_mismatch
 
 survive_torchvision_mismatch()
 
+from cudt.evaluation.grid import Grid  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from transformers import (  # noqa: E402
@@ -28,7 +29,6 @@ from transformers import (  # noqa: E402
 
 import cudt  # noqa: E402
 from cudt.evaluation.evaluate import evaluate_ood  # noqa: E402
-from cudt.evaluation.grid import Grid  # noqa: E402
 from cudt.runs.export import export  # noqa: E402
 from cudt.training import train as training  # noqa: E402
 from cudt.training.display import display_for  # noqa: E402

@@ -281,7 +281,8 @@ def _kind(member: Member) -> str:
 def tables() -> str:
     """The columns of every table in a run folder."""
     from cudt.runs.examples import EXAMPLES
-    from cudt.runs.tables import TABLES
+
+    from cudt.runs.run import TABLES
 
     columns = {
         **{f"{name}.csv": names for name, names in TABLES.items()},

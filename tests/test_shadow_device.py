@@ -44,7 +44,7 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
     """In the child: whether a run on the device has the CPU's files, and what two of its updates
     waited for."""
     from cudt import evaluate
-    from cudt.runs.find import run_for
+    from cudt.runs.run import run_for
     from cudt.training import train as training
     from cudt.training.trainer import Trainer
     from cudt.utils.device import accelerator_for

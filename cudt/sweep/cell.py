@@ -11,8 +11,7 @@ from typing import Any
 
 from cudt.config import recipe as recipes
 from cudt.evaluation import evaluate
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
 from cudt.sweep.source import Report, updates_of
 from cudt.training import train as training
@@ -89,8 +88,8 @@ def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
         return float(
             layers[layers["split"] == "validation"].sort_values("layer")["metric"].iloc[-1]
         )
-    table = run.read_table("validation")
-    wanted = table[(table["metric"] == info.metric.name) & table["gamma"].isin(gammas or [])]
+    table = run.rows("ood", "validation")
+    wanted = table[table["gamma"].isin(gammas or [])]
     return float(wanted["value"].mean())
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from cudt.evaluation import evaluate
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.training import train as training
 from cudt.utils.errors import TrainingStoppedError
 from tests.cli.conftest import SMALL, contents

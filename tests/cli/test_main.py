@@ -11,7 +11,7 @@ import pytest
 
 from cudt import __version__
 from cudt.config import recipe
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.utils.errors import DataWarning
 from tests.cli.conftest import SMALL, contents, cudt
 from tests.conftest import tiny_recipe

@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import safetensors.torch
+from cudt.runs.checksums import damaged_files
 from safetensors import SafetensorError
 
 from cudt.cli import main as cli
-from cudt.runs.checksums import damaged_files
-from cudt.runs.find import find_runs
+from cudt.runs.run import find_runs
 from tests.cli.conftest import SMALL
 
 SETTINGS = [*SMALL, "--set", "training.epochs=1", "--set", "training.checkpoint_every=2"]

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.training import train as training
 from cudt.training.checkpoint import Checkpoints
 from cudt.utils.errors import DamagedFileError, DataWarning, TrainingInterruptedError

@@ -15,9 +15,8 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from cudt.config import recipe as recipes
 from cudt.config.schema import Training
-from cudt.runs.find import run_for
 from cudt.runs.info import MultiplierInfo, StoppedEarly
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.training import train as training
 from cudt.training.trainer import Trainer, learning_rate_share, primal_optimizer
 from cudt.utils.compat import survive_torchvision_mismatch

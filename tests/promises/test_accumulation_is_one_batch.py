@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cudt.config import recipe as recipes
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.training import train as training
 from cudt.training.trainer import Trainer
 from cudt.utils.device import accelerator_for

@@ -20,8 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.training import train as training
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.training import train as training
 from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError
 from tests.conftest import quiet, tiny_recipe, train_quietly

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cudt.runs.completions import CompletionSet, write_completions
+from cudt.sweep.evaluate_runs import tracking
 from optuna.storages import BaseStorage
 
 from cudt.config import recipe as recipes
@@ -17,10 +19,7 @@ from cudt.reproduce import evaluation, needs
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Experiment
 from cudt.reproduce.stored import ReproduceOptions
-from cudt.runs.completions import CompletionSet, write_completions
-from cudt.runs.find import open_run
-from cudt.runs.run import Run
-from cudt.sweep.evaluate_runs import tracking
+from cudt.runs.run import Run, open_run
 from cudt.sweep.lease import Lease
 from cudt.sweep.storage import open_storage
 from cudt.training import train as training

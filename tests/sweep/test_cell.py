@@ -14,8 +14,7 @@ from cudt.data.loading import batches
 from cudt.evaluation import evaluate
 from cudt.models.layer_losses import measure
 from cudt.noise import NoiseSource
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.sweep import cell
 from cudt.sweep.messages import CellJob
 from cudt.training import train as training

@@ -161,7 +161,7 @@ def test_train_eval_ood_and_report_work_one_after_the_other(tmp_path):
     done.append(cudt("report", cwd=tmp_path))
     assert [one.returncode for one in done] == [0] * 4, "\n".join(one.stderr for one in done)
     trained, _, evaluated, reported = (one.stdout for one in done)
-    assert "epoch 2/2  validation loss by layer" in trained
+    assert "epoch 2/2, update" in trained
     assert (
         f"next: cudt eval-ood outputs/reviews-ut/constrained-{tiny_recipe().identity()}" in trained
     )

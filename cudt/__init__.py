@@ -117,21 +117,20 @@ def train(
     from functools import partial
 
     from cudt.config.recipe import NamedRecipe
-    from cudt.training import launch
+    from cudt.training import train as training
     from cudt.training.display import display_for
-    from cudt.training.tracking import TrackingRequest
     from cudt.utils.console import SafeConsole
 
     loaded = recipe if isinstance(recipe, NamedRecipe) else load_recipe(recipe)
     console = SafeConsole(quiet=quiet)
-    return launch.train(
+    return training.train(
         loaded,
         Path(out),
         device,
         _data_root(data_root),
         display_for(console),
         announce=partial(console.print, soft_wrap=True),
-        track=TrackingRequest(tuple([track] if isinstance(track, str) else track)),
+        track=training.TrackingRequest(tuple([track] if isinstance(track, str) else track)),
     )
 
 

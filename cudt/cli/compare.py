@@ -88,7 +88,7 @@ def _print_layers(console: Console, both: Frames) -> None:
     are not a run's own.
     """
     from cudt.method.constraints import FAILING, is_monotone
-    from cudt.training.picture import negative_note, weight_text
+    from cudt.training.display import NEGATIVE_NOTE, weight_text
     from cudt.utils.numbers import short_number
 
     runs = [run for _, run in both.runs.iterrows()]
@@ -122,7 +122,7 @@ def _print_layers(console: Console, both: Frames) -> None:
     if weights:
         console.print("w: effective weight of the layer's loss, at the end of that epoch")
         if any(value < 0 for mine in weights.values() for value in mine.values()):
-            console.print(negative_note())
+            console.print(NEGATIVE_NOTE)
     for name, run, mine in zip("AB", runs, verdicts, strict=True):
         feasible = all(one.verdict not in FAILING for one in mine) if on_test else run["feasible"]
         falls = is_monotone(run["reference"], [one.loss for one in mine])

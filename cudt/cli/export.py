@@ -23,7 +23,7 @@ def export(
     require_folder(run, "run folder")
     from cudt.runs.export import export as export_model
     from cudt.runs.run import open_run
-    from cudt.training.trained import load
+    from cudt.training.train import load
 
     opened = open_run(run, weights.value if weights else None)
     opened.finished_info()

@@ -289,7 +289,7 @@ def parse_plugins(option: str, kind: str, values: list[str] | None) -> list[str]
 def parse_trackers(values: list[str] | None) -> tuple[str, ...]:
     """The values of --track; refuses those that are unknown or not installed."""
     if names := split_list(values):
-        from cudt.training.tracking import check_trackers
+        from cudt.training.train import check_trackers
 
         check_trackers(names)
     return tuple(names)

@@ -321,8 +321,8 @@ class CheckpointFiles(Section):
 
     keep: Literal["best", "last", "both", "none-when-finished"] = "both"
     """Weights of a finished run that stay on disk: those of the best epoch, of the last one, of
-    both (one file if the last epoch is the best), or none, for sweeps of many runs: they are
-    scored, but cannot be evaluated on test data."""
+    both, or none, for sweeps of many runs: they are scored, but cannot be evaluated on test
+    data."""
 
     @property
     def kept(self) -> set[Weights]:

@@ -25,7 +25,7 @@ from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.runs.info import OtherTest, RunInfo
 from cudt.runs.run import EXAMPLES, KEYS, OWN, Run, check_same_data, check_same_test, data_root_of
 from cudt.tasks.base import SEEN, Split, build_task
-from cudt.training.trained import load, sigma_of
+from cudt.training.train import load, sigma_of
 from cudt.utils import processes
 from cudt.utils.device import DeviceName, warn_if_slow
 from cudt.utils.errors import UserError

@@ -30,7 +30,7 @@ from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
 from cudt.runs.run import Run, RunFolder
 from cudt.tasks.alpaca import Alpaca, fitted_prompt
-from cudt.training.trained import load, sigma_of
+from cudt.training.train import load, sigma_of
 from cudt.utils import processes
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError

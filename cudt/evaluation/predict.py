@@ -22,7 +22,7 @@ from cudt.evaluation.intervals import Array
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run, check_same_data, open_run
 from cudt.tasks.base import SEEN
-from cudt.training.trained import load
+from cudt.training.train import load
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
 

@@ -106,9 +106,7 @@ class RunEvaluation:
     @property
     def is_done(self) -> bool:
         """Whether the tables of the run are complete."""
-        return not evaluate.missing(
-            self.run, self.grid, self.n_samples, with_exits=self.with_exits
-        )
+        return not evaluate.missing(self.run, self.grid, self.n_samples, with_exits=self.with_exits)
 
 
 def evaluations_of(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from cudt.config import recipe as recipes
@@ -13,10 +14,8 @@ from cudt.evaluation import evaluate
 from cudt.runs.run import Run, run_for
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
 from cudt.sweep.source import Report, updates_of
-from cudt.training import launch
+from cudt.training import train as training
 from cudt.training.checkpoint import discard
-from cudt.training.tracking import TrackingRequest
-from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingStoppedError
 from cudt.utils.progress import track
 
@@ -37,16 +36,13 @@ class ProgressDisplay:
     def __exit__(self, *exception: object) -> None:
         pass
 
-    def update(self, view: TrainingView) -> None:
+    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
         if time.monotonic() - self._last > _REPORT_INTERVAL:
             self._last = time.monotonic()
-            losses = view.train_losses or dict(enumerate(view.validation_losses or [], 1))
-            self._report(
-                CellProgress(view.step, view.steps, losses[max(losses)] if losses else None)
-            )
+            self._report(CellProgress(step, steps, losses[-1]))
 
-    def epoch_ended(self, view: TrainingView, metric: str) -> None:
-        self.update(view)
+    def validated(self, line: str) -> None:
+        pass
 
 
 def run_cell(job: CellJob, report: Report) -> CellResult:
@@ -55,7 +51,7 @@ def run_cell(job: CellJob, report: Report) -> CellResult:
     run = run_for(recipe, job.out)
     # A worker of a killed sweep may still be saving this run, and two cells may be the same run:
     # hence `wait`.
-    launch.train(
+    training.train(
         recipe,
         job.out,
         job.device,
@@ -64,7 +60,7 @@ def run_cell(job: CellJob, report: Report) -> CellResult:
         keep_weights=True,
         wait=True,
         after_epoch=None if job.referee is None else job.referee.after_epoch,
-        track=TrackingRequest(job.trackers, job.group),
+        track=training.TrackingRequest(job.trackers, job.group),
     )
     if job.referee is not None:
         job.referee.after_training(run)

@@ -5,7 +5,7 @@ import pytest
 
 from cudt.evaluation import evaluate
 from cudt.runs.run import open_run
-from cudt.training import launch
+from cudt.training import train as training
 from cudt.utils.errors import TrainingStoppedError
 from tests.cli.conftest import SMALL, contents
 from tests.conftest import tiny_recipe
@@ -71,14 +71,14 @@ def test_a_noise_that_is_new_is_evaluated_in_addition(call, tmp_path):
 
 
 def test_the_runs_that_finish_are_reported_though_another_one_stops(call, monkeypatch, tmp_path):
-    train = launch.train
+    train = training.train
 
     def stop_erm(recipe, *rest, **more):
         if recipe.settings.objective == "erm":
             raise TrainingStoppedError("the loss is not finite")
         return train(recipe, *rest, **more)
 
-    monkeypatch.setattr(launch, "train", stop_erm)
+    monkeypatch.setattr(training, "train", stop_erm)
     code, _, error = call("experiment", "reviews-ut", *SMALL, "--device", "cpu")
     assert (code, error) == (1, "stopped: the loss is not finite\n")
     table = pd.read_csv(tmp_path / "outputs/report-reviews-ut/table.csv")

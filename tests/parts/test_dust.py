@@ -10,12 +10,12 @@ from unittest import mock
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from cudt.models.assemble import assemble_model
 from torch import Tensor
 
 from cudt.config import recipe
 from cudt.config.models import UnrolledVideo as UnrolledConfig
 from cudt.models import dust, unrolled
-from cudt.models.assemble import assemble_model
 from cudt.models.dust import Config, Dust, lista_step, soft_threshold, squared_norm
 from cudt.models.patches import from_patches, overcomplete_dct, to_patches
 from cudt.tasks import reviews

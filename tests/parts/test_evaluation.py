@@ -25,7 +25,7 @@ from cudt.models.layer_losses import draw_noise
 from cudt.noise import NoiseSource
 from cudt.runs.info import RunInfo, SigmaX
 from cudt.runs.run import EXAMPLES, Run, open_run
-from cudt.training.trained import load
+from cudt.training.train import load
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
 from tests.processes import together

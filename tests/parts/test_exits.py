@@ -20,7 +20,7 @@ from cudt.evaluation import exits
 from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run, open_run
-from cudt.training.trained import load
+from cudt.training.train import load
 from cudt.utils.errors import UserError
 
 

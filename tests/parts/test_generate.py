@@ -22,7 +22,7 @@ from cudt.noise import NoiseSource
 from cudt.runs.export import export
 from cudt.runs.run import Run, open_run
 from cudt.tasks.alpaca import prompt_text
-from cudt.training.trained import load
+from cudt.training.train import load
 from cudt.utils.errors import DataWarning, UserError
 from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama

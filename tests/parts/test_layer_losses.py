@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from cudt.models.assemble import assemble
 
 from cudt.data.loader import batches
 from cudt.method.constraints import judge
-from cudt.models.assemble import assemble
 from cudt.models.base import LayeredModel
 from cudt.models.layer_losses import Measurement, draw_noise, measure_batches, measure_sigma
 from cudt.models.pretrained import compile_layers

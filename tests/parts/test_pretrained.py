@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from cudt.models.assemble import assemble_model
 from torch import Tensor
 from transformers import AutoModel, GPT2Config
 
@@ -17,7 +18,6 @@ from cudt.config.models import Lora
 from cudt.data import hub
 from cudt.data.loader import Batch
 from cudt.models import encoder, vit
-from cudt.models.assemble import assemble_model
 from cudt.models.encoder import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.pretrained import compile_layers

@@ -22,7 +22,7 @@ from cudt.reproduce.stored import ReproduceOptions
 from cudt.runs.run import Run, open_run
 from cudt.sweep.lease import Lease
 from cudt.sweep.storage import open_storage
-from cudt.training import launch
+from cudt.training import train as training
 from tests import instructions
 from tests.conftest import quiet
 from tests.instructions import write_instructions, write_recipe
@@ -318,7 +318,7 @@ def video(tmp_path, monkeypatch) -> Experiment:
 
 def test_runs_are_evaluated_on_other_data_that_are_there(video, evaluated, storage, tmp_path):
     out, root = tmp_path / "out", tmp_path / "data"
-    trained = launch.train(
+    trained = training.train(
         recipes.load("small-ucsd.yaml"), tmp_path / "trained", "cpu", root, quiet()
     )
     path = Path(shutil.copytree(trained.path, out / "reviews-ut" / "erm-0"))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudt.models.needs import check_model
+from cudt.models.base import check_model
 from cudt.sweep import recovery, results, stored
 from cudt.sweep.arm_worker import WorkerJob
 from cudt.sweep.definition import Sweep

@@ -34,9 +34,8 @@ from cudt.data.loader import batches
 from cudt.method.constraints import FAILING, is_feasible, is_monotone, loss_asked_of_last
 from cudt.method.descent import LayerwiseDescent, descent_of
 from cudt.method.objectives import Objective, make_objective
-from cudt.models.base import build_model
+from cudt.models.base import build_model, check_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
-from cudt.models.needs import check_model
 from cudt.models.sharding import Sharding, is_sharded, sharding_for
 from cudt.runs import info
 from cudt.runs.info import RunInfo

@@ -15,24 +15,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import FullyShardedDataParallelPlugin, parse_flag_from_env
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import (
-    CPUOffloadPolicy,
-    MixedPrecisionPolicy,
-    fully_shard,
-    register_fsdp_forward_method,
-)
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from cudt.models.base import LayeredModel
 from cudt.utils import processes
 from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 
 @dataclass(frozen=True)
@@ -57,9 +52,12 @@ def sharding_for(accelerator: Accelerator) -> Sharding | None:
     """
     if not is_asked_for() or accelerator.num_processes == 1:
         return None
-    plugin = FullyShardedDataParallelPlugin()
+    # Imported here and below: it takes more than a second, and few runs are sharded.
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
     if os.environ.get("FSDP_VERSION", "1") != "2":
         raise UserError("fsdp_version: cudt shards with FSDP2; set fsdp_config.fsdp_version to 2")
+    plugin = FullyShardedDataParallelPlugin()
     if plugin.activation_checkpointing:
         raise UserError(
             "fsdp_activation_checkpointing: set it to false; the recipe's "
@@ -80,6 +78,13 @@ def shard(layerwise: Any, model: LayeredModel, sharding: Sharding) -> None:
 
     Every process has built the same model, on the CPU.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import (
+        MixedPrecisionPolicy,
+        fully_shard,
+        register_fsdp_forward_method,
+    )
+
     mesh = init_device_mesh(sharding.device.type, (torch.distributed.get_world_size(),))
     policy = MixedPrecisionPolicy(
         param_dtype=sharding.dtype, reduce_dtype=torch.float32 if sharding.dtype else None
@@ -135,7 +140,7 @@ def is_sharded(module: nn.Module) -> bool:
 
 def whole(weight: Tensor) -> Tensor:
     """A weight, gathered from all processes if it is sharded; then all of them must call it."""
-    return weight.full_tensor() if isinstance(weight, DTensor) else weight
+    return weight.full_tensor() if _is_shard(weight) else weight
 
 
 def like(value: Tensor, weight: Tensor) -> Tensor:
@@ -145,11 +150,17 @@ def like(value: Tensor, weight: Tensor) -> Tensor:
     Fused optimisers read weight and moments in the order of their memory. Orthogonal weights have
     another order than the tensors of a file.
     """
-    if not isinstance(weight, DTensor):
+    if not _is_shard(weight):
         if value.stride() == weight.stride():
             return value
         return torch.empty_like(weight, dtype=value.dtype, device=value.device).copy_(value)
+    from torch.distributed.tensor import distribute_tensor
+
     # Every process has the whole tensor, so that nothing is sent. Cloned, because the shard is a
     # view of it.
     mesh, placements = weight.device_mesh, weight.placements
     return distribute_tensor(value, mesh, placements, src_data_rank=None).clone()
+
+
+def _is_shard(weight: Tensor) -> TypeGuard[DTensor]:
+    return hasattr(weight, "full_tensor")

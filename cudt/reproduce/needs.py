@@ -8,10 +8,10 @@ import shlex
 from pathlib import Path
 
 from cudt.data.hub import DEFAULT_ROOT
+from cudt.evaluation import other_data
 from cudt.models.needs import missing as missing_for_recipe
 from cudt.models.needs import missing_data
 from cudt.reproduce.scale import Completions, Experiment
-from cudt.evaluation import other_data
 
 
 def missing(experiment: Experiment, data_root: Path | None) -> list[str]:

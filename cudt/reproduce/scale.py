@@ -23,9 +23,9 @@ from cudt.config import errors
 from cudt.config import recipe as recipes
 from cudt.config.recipe import checked_name
 from cudt.config.schema import Count, CountFromZero, NoiseName, NotNegative, Positive, Section
+from cudt.evaluation import other_data
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
-from cudt.evaluation import other_data
 from cudt.tasks.video_denoising import VideoConfig
 from cudt.utils.errors import UserError
 

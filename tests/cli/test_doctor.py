@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from cudt.data import hub
-from cudt.tasks import datasets
 from cudt.runs.info import RunInfo
+from cudt.tasks import datasets
 from tests.cli.conftest import CommandLine
 
 

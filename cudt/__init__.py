@@ -181,9 +181,9 @@ def evaluate(
 
     `gammas` are noise levels γ for noise on embeddings or pixels, `probabilities` levels p for
     noise in texts; each is a list, or text like "0:2.1:0.15". Whatever is None comes from the run's
-    recipe. Levels that were evaluated before are skipped, unless `again`. `run.read_table("layers")`
-    has the layers, `run.read_examples()` single examples. `exits` also measures what early exit
-    needs. `on` names a task or recipe whose test data are used instead of the run's own, with the
+    recipe. Levels that were evaluated before are skipped, unless `again`. The table `layers` has
+    the layers, `run.read_examples()` single examples. `exits` also measures what early exit needs.
+    `on` names a task or recipe whose test data are used instead of the run's own, with the
     run's σ_x; `data` is its name in the tables.
     """
     from cudt.config.levels import GAMMA, PROBABILITY, parse_levels

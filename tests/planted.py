@@ -114,7 +114,9 @@ def make_run(
     ])  # fmt: skip
     if not steps:
         return run
-    ratios = np.repeat([0.51, 1.51, 3.0], [round(100 * share) for share in steps])
+    ratios: np.ndarray[Any, Any] = np.repeat(
+        [0.51, 1.51, 3.0], [round(100 * share) for share in steps]
+    )
     rows: dict[str, Any] = {**keys(kind, level), "id": [f"r{n}" for n in range(len(ratios))]}
     rows |= {"group": rows["id"], "weight": 1.0}
     for layer in range(1, len(losses) + 1):

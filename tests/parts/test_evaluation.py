@@ -202,12 +202,12 @@ def test_levels_on_validation_data_are_rows_of_their_own(run):
 
 
 def test_runs_that_cannot_be_evaluated_are_refused(run):
-    for options, message in (
-        ({"grid": Grid(perturbations=["discrete"])}, "noise 'discrete' changes texts"),
-        ({"n_samples": 1}, "pictures need a video task"),
+    for grid, count, message in (
+        (Grid(perturbations=["discrete"]), 0, "noise 'discrete' changes texts"),
+        (Grid(), 1, "pictures need a video task"),
     ):
         with pytest.raises(UserError, match=message):
-            check(run, options.pop("grid", Grid()), **options)
+            check(run, grid, count)
     run.update_info(RunInfo(test_data="another"))
     with pytest.raises(UserError, match="other test data or tokenizer"):
         evaluate(run)
@@ -257,7 +257,7 @@ def test_a_run_is_tested_on_other_data_with_its_own_noise(video, tmp_path, monke
     file.write_text("base: smoke-video\ntask: {test: 2, size: 64}\n")
     other = named(run.recipe.settings.task, str(file))
     # The shape of its frames is that of the run.
-    assert (other.name, other.task.size) == ("others", 32)
+    assert (other.name, other.task.model_dump()["size"]) == ("others", 32)
     evaluate(run)
     evaluate(run, Grid(on=other))
     assert run.rows("ood")["n"].nunique() == run.rows("layers")["gamma"].nunique() - 1 == 1
@@ -307,7 +307,7 @@ def test_pictures_show_the_clean_and_the_noisy_frame_and_every_layer(video, tmp_
 
 
 def test_several_processes_write_the_tables_of_one(run, tmp_path):
-    written = []
+    written: list[list[Any]] = []
     for count in (1, 3):
         mine = open_run(Path(shutil.copytree(run.path, tmp_path / str(count) / "run")))
         together(count, partial(evaluate, mine, with_exits=True))

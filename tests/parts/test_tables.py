@@ -142,7 +142,8 @@ def test_ratios_of_layers_are_counted_one_by_one():
         for before, after in (("loss_1", "loss_2"), ("loss_2", "loss_3")):
             a, b = float(row[before]), float(row[after])
             ratios.append(1.0 if a == b == 0 else math.inf if a == 0 else b / a)
-    for one in found.itertuples():
+    rows: list[Any] = [*found.itertuples()]
+    for one in rows:
         inside = sum(one.left <= ratio < one.right for ratio in ratios)
         inside += sum(ratio == math.inf for ratio in ratios) * math.isinf(one.right)
         assert one.share == pytest.approx(inside / len(ratios))

@@ -113,11 +113,6 @@ def prepare(clips: Sequence[Clip], size: int, what: str) -> list[Footage]:
     return [footage for clip in clips if (footage := _cached(clip, size))]
 
 
-def n_prepared(clips: Sequence[Clip], size: int) -> int:
-    """How many of the clips are in the cache."""
-    return sum(_cached(clip, size) is not None for clip in clips)
-
-
 def digest_of(frames: Frames) -> str:
     """A hash of frames."""
     return hashlib.blake2b(frames.tobytes(), digest_size=16).hexdigest()

@@ -25,7 +25,7 @@ from torch import Tensor
 from cudt.data.loader import ALL, Share, n_batches, shared
 from cudt.data.text import Columns, read_files
 from cudt.evaluation.measure import led_by_main, results
-from cudt.models.causal_network import Causal
+from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
 from cudt.runs.run import Run, RunFolder

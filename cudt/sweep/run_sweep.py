@@ -137,8 +137,6 @@ def first_task(sweep: Sweep, options: RunOptions) -> Task:
     """The task of the first recipe; missing data, weights or devices are an error here, before
     anything is written.
     """
-    from cudt.models.base import check_model
-
     choose(options.device)
     settings = sweep.first_recipe.settings
     check_model(settings.model, settings.task, options.data_root)

@@ -116,7 +116,6 @@ class Alpaca(Task):
         # Read on first use: a trained model answers instructions without them.
         self._texts = functools.cache(read)
         self._tokens: dict[Split, list[DialogueTokens]] = {}
-        self._notes: dict[str, int] = {}
         self.tokenizer = tokenizer
         self.max_length = max_length
 
@@ -184,9 +183,6 @@ class Alpaca(Task):
         cut = {"prompts cut": is_cut, "responses cut": len(response) > room}
         tokens = np.asarray(prompt + response[:room], np.int32)
         return DialogueTokens(name, tokens, len(prompt)), [one for one in cut if cut[one]]
-
-    def notes(self) -> dict[str, int]:
-        return dict(self._notes)
 
     def fingerprint(self, splits: Sequence[Split]) -> str:
         parts = [str(self.tokenizer.eos_token_id)]

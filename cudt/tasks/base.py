@@ -7,6 +7,7 @@ of its section in a recipe, and `build(config, data_root, pretrained)`, which re
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
@@ -115,7 +116,13 @@ class Task(ABC):
         return ""
 
     def notes(self) -> dict[str, int]:
-        """The number of examples that were cut or skipped, by kind; stored with every run."""
+        """The number of examples that were cut, skipped or leaked, by kind; stored with every
+        run.
+        """
+        return dict(self._notes)
+
+    @functools.cached_property
+    def _notes(self) -> dict[str, int]:
         return {}
 
     def tested_on(self, other: Task) -> Task:
@@ -163,8 +170,8 @@ def build_task(config: NamedSection, data_root: Path | None, pretrained: str | N
 
 def status_of(config: NamedSection, data_root: Path | None) -> Status | None:
     """What is on this machine of the published data of a task; None for other data."""
-    module = plugins.load("task", config.name)
-    return module.status(config, data_root) if hasattr(module, "status") else None
+    status = getattr(plugins.load("task", config.name), "status", None)
+    return status(config, data_root) if status else None
 
 
 def published(data_root: Path | None) -> list[Status]:

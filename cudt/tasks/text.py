@@ -140,11 +140,10 @@ class TextClassification(Classification):
         classes: Sequence[Label],
         tokenizer: Any,
         max_length: int,
-        loss: LossName,
+        loss: LossName = "cross_entropy",
     ) -> None:
         self._texts = functools.cache(texts)
         self._tokens: dict[Split, list[Tokens]] = {}
-        self._notes: dict[str, int] = {}
         self.classes = list(classes)
         self.n_classes = len(self.classes)
         self.tokenizer = tokenizer
@@ -187,10 +186,7 @@ class TextClassification(Classification):
         expected = 2 if self.has_pairs else 1
         for index, parts in enumerate(texts):
             if len(parts) != expected:
-                raise UserError(
-                    f"text {index}: expected {expected} text(s), as in the training data, got "
-                    f"{len(parts)}"
-                )
+                raise UserError(f"text {index}: expected {expected} text(s), got {len(parts)}")
         new = [LabelledText(str(index), parts, IGNORED) for index, parts in enumerate(texts)]
         return self._tokenised(new) if new else []
 
@@ -206,9 +202,6 @@ class TextClassification(Classification):
             lambda split: (other if split == "test" else self)._texts(split),
             *(self.classes, self.tokenizer, self.max_length, self.loss),
         )
-
-    def notes(self) -> dict[str, int]:
-        return dict(self._notes)
 
     def fingerprint(self, splits: Sequence[Split]) -> str:
         parts = []

@@ -115,7 +115,7 @@ class VideoDenoising(Task):
 
     def __init__(self, windows: Callable[[Split], list[Window]]) -> None:
         self._windows = functools.cache(windows)
-        self._notes: dict[Split, dict[str, int]] = {}
+        self._checked: set[Split] = set()
 
     @cached_property
     def shape(self) -> tuple[int, int, int]:
@@ -141,18 +141,16 @@ class VideoDenoising(Task):
         return VideoDenoising(lambda split: (other if split == "test" else self)._windows(split))
 
     def examples(self, split: Split) -> Sequence[Window]:
-        if split not in self._notes:
+        if split not in self._checked:
+            self._checked.add(split)
             train, own = (
                 {id(window.footage): window.footage.digest for window in self._windows(one)}
                 for one in ("train", split)
             )
             # Without validation clips, validation is another part of the training clips.
             others = [digest for clip, digest in own.items() if clip not in train]
-            self._notes[split] = leaked(split, others, train.values(), "clips")
+            self._notes |= leaked(split, others, train.values(), "clips")
         return self._windows(split)
-
-    def notes(self) -> dict[str, int]:
-        return {name: count for notes in self._notes.values() for name, count in notes.items()}
 
     def collate(self, examples: Sequence[Window]) -> Batch:
         frames = np.stack([window.frames for window in examples])
@@ -271,16 +269,12 @@ def _known(config: VideoSection) -> VideoSet:
 
 
 def status(config: VideoSection, data_root: Path | None) -> Status | None:
-    """Which clips of a published dataset are here, and how many of them are decoded."""
-    known, size = _known(config), config.size
+    """Which clips of a published dataset are here, or how to get them."""
+    known = _known(config)
     if isinstance(config, Folder):
         return None
     clips = {split: known.clips(split, data_root) for split in known.parts}
-    parts: dict[str, str] = {
-        split: f"{len(found)} clips, {data.n_prepared(found, size)} decoded to {size}×{size}"
-        for split, found in clips.items()
-        if found
-    }
+    parts: dict[str, str] = {one: f"{len(clips[one])} clips" for one in clips if clips[one]}
     missing = [known.how_to_get(split, data_root) for split in clips if not clips[split]]
     folder = (data_root or DEFAULT_ROOT) / known.folder
     return Status(known.name, folder, parts, missing[0] if missing else "")

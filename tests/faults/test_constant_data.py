@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cudt.evaluation.grid import Grid
 from safetensors.torch import load_file, save_file
 
 from cudt.config import recipe
 from cudt.config.recipe import NamedRecipe
-from cudt.evaluation.evaluate import evaluate_ood
+from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.utils.errors import DataWarning, UserError
 from tests.conftest import train_quietly
 from tests.pretrained import tiny_pretrained

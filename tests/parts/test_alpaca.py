@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from cudt.config.models import Causal
+from cudt.config.tasks import Alpaca as AlpacaSection
 from cudt.config.tasks import Limit
 from cudt.models import causal
 from cudt.noise import DISCRETE
@@ -21,7 +22,7 @@ from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca, DialogueTokens, fitted_prompt, prompt_text
 from cudt.tasks.base import IGNORED, SPLITS, status_of
 from cudt.utils.errors import DataWarning, UserError
-from tests.instructions import AlpacaSection, build, write_instructions
+from tests.instructions import build, write_instructions
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
 
 INSTRUCTION = "Sort these words by length, and say which of them is the longest."
@@ -145,7 +146,8 @@ def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_ha
     prompt = length(prompt_text(INSTRUCTION, GIVEN))
     long, short = example_of("z" * 500, prompt + 4), example_of("zebra", prompt + 4)
     assert len(long.tokens) - long.start == (prompt + 4) // 4
-    assert (len(short.tokens) - short.start, short.tokens[-1]) == (6, EOS)
+    assert len(short.tokens) - short.start == 6
+    assert short.tokens[-1] == EOS
     assert short.start == prompt - 2
 
 

@@ -10,15 +10,16 @@ from unittest import mock
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from cudt.models.assemble import assemble_model
 from torch import Tensor
 
 from cudt.config import recipe
+from cudt.config import tasks as sections
 from cudt.config.models import UnrolledVideo as UnrolledConfig
 from cudt.models import dust, unrolled
 from cudt.models.dust import Config, Dust, lista_step, soft_threshold, squared_norm
 from cudt.models.patches import from_patches, overcomplete_dct, to_patches
-from cudt.tasks import reviews
+from cudt.tasks import toys
+from cudt.training.train import assemble_model
 from cudt.utils.errors import UserError
 from tests.literal import dust_layers
 from tests.shapes import batch_of, tiny_videos
@@ -80,7 +81,7 @@ def test_atoms_are_products_of_cosines_without_their_mean_of_norm_1(side, atoms)
 
 def test_tasks_and_frames_that_do_not_fit_are_refused_before_data_are_read(monkeypatch):
     videos = tiny_videos()
-    task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
+    task = toys.reviews(sections.Reviews(name="reviews", train=4, validation=4, test=4), None, None)
     for module, section in ((dust, Config), (unrolled, UnrolledConfig)):
         config = section(name="x", patch=6, atoms=6)
         with pytest.raises(UserError, match=r"patch = 6: frames of 16×16 pixels are not a multi"):

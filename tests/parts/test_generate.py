@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from cudt.models.causal_network import Causal
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cudt.evaluation import generate
 from cudt.evaluation.generate import Decoding, NoiseStream, Request, complete
+from cudt.models.causal import Causal
 from cudt.noise import NoiseSource
 from cudt.runs.export import export
 from cudt.runs.run import Run, open_run

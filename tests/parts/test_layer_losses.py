@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from cudt.models.assemble import assemble
 
 from cudt.data.loader import batches
 from cudt.method.constraints import judge
@@ -15,6 +14,7 @@ from cudt.models.base import LayeredModel
 from cudt.models.layer_losses import Measurement, draw_noise, measure_batches, measure_sigma
 from cudt.models.pretrained import compile_layers
 from cudt.noise import NoiseSource, standard_noise
+from cudt.training.train import assemble
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from cudt.models.assemble import assemble_model
 from torch import Tensor
 from transformers import AutoModel, GPT2Config
 
@@ -22,6 +21,7 @@ from cudt.models.encoder import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.pretrained import compile_layers
 from cudt.tasks.text import Text, TextClassification
+from cudt.training.train import assemble_model
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
 from tests.pretrained import (

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from cudt.config.schema import Dual
 from cudt.config.tasks import TASKS, LossName, Text
-from cudt.method.descent import LayerwiseDescent
 from cudt.noise import DISCRETE
 from cudt.tasks import text
 from cudt.tasks.base import SEEN, SPLITS, build_task, status_of
@@ -88,52 +86,6 @@ def test_the_loss_of_guessing_is_that_of_the_best_constant_answer(name, shares):
         squares = ((p - np.eye(3)[label]) ** 2).sum(1)
         mean += share * (squares if name == "brier" else -np.log(np.maximum(p[:, label], least)))
     assert loss_of_guessing(name, shares) == pytest.approx(mean.min(), abs=1e-12)
-
-
-def solve(
-    name: LossName, rates: list[float], f_0: float, shares: Sequence[Sequence[float]]
-) -> tuple[float, list[float]]:
-    """p and λ that descent finds for two layers with one answer (1 − p, p); layer l sees classes of
-    the given shares, and a third class gets next to nothing."""
-    descent = LayerwiseDescent(2, rates, f_0, dual=Dual(optimizer="sgd", learning_rate=0.5))
-    p = torch.tensor(0.7, dtype=torch.double, requires_grad=True)
-    optimizer = torch.optim.SGD([p], lr=0.02)
-
-    def mean_loss(of_layer: Sequence[float]) -> torch.Tensor:
-        logits = torch.stack([(1 - p).log(), p.log(), torch.full_like(p, -60)])[: len(of_layer)]
-        rows = logits.expand(len(of_layer), -1)
-        found = class_losses(name, rows, torch.arange(len(of_layer)))
-        return found @ torch.tensor(of_layer, dtype=torch.double)
-
-    for _ in range(1500):
-        optimizer.zero_grad()
-        losses = torch.stack([mean_loss(of_layer) for of_layer in shares])
-        descent.lagrangian(losses).backward()
-        descent.dual_step(losses)
-        optimizer.step()
-    return p.item(), descent.multiplier_values.tolist()
-
-
-def test_the_exact_optimum_under_brier_scores():
-    # f_1 = 2(p − 0.8)² + 0.32 ≤ 0.7·f_0 = 0.35 and f_2 = 2(p − 0.98)² + const: p = 0.8 + √0.015 on
-    # the boundary.
-    found, multipliers = solve("brier", [0.3, 0.1], 0.5, [(0.2, 0.8), (0.02, 0.98)])
-    p = 0.8 + math.sqrt(0.015)
-    assert found == pytest.approx(p, abs=1e-4)
-    assert multipliers == pytest.approx([(0.98 - p) / (p - 0.8), 0], abs=1e-3)
-
-
-def test_the_exact_optimum_under_clipped_cross_entropies():
-    # A fifth of layer 1's examples cannot be right: clipped, they cost 0.2·log 300, not 0.2·60, and
-    # move nothing. Otherwise f_1 = −0.15·log(1 − p) − 0.65·log p, which must not be above its value
-    # at p = 0.88.
-    p = 0.88
-    bound = 0.2 * math.log(300) - 0.15 * math.log(1 - p) - 0.65 * math.log(p)
-    shares = [(0.15, 0.65, 0.2), (0.02, 0.98)]
-    found, multipliers = solve("clipped_cross_entropy", [0.5, 0.1], 2 * bound, shares)
-    assert found == pytest.approx(p, abs=1e-3)
-    slopes = 0.15 / (1 - p) - 0.65 / p, 0.02 / (1 - p) - 0.98 / p
-    assert multipliers == pytest.approx([-slopes[1] / slopes[0], 0], abs=1e-2)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -244,8 +196,9 @@ def test_pairs_are_joined_with_the_tokenizers_separator(tmp_path, pretrained):
     rows = [{"one": "a good film", "two": "not bad", "label": number % 3} for number in range(12)]
     for name in ("train", "test"):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    files = {"train": "train.jsonl", "test": "test.jsonl", "text": ["one", "two"]}
-    task = text.build(Text(name="text", **files, label="label"), tmp_path, pretrained)
+    files: dict[str, Any] = {"train": "train.jsonl", "test": "test.jsonl", "text": ["one", "two"]}
+    files |= {"name": "text", "label": "label"}
+    task = text.build(Text.model_validate(files), tmp_path, pretrained)
     with pytest.warns(DataWarning):
         (example, *_) = task.examples("test")
     expected = tiny_tokenizer()("a good film", "not bad")

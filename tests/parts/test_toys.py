@@ -12,6 +12,7 @@ import torch
 
 from cudt.config.tasks import Reviews as ReviewsSection
 from cudt.config.tasks import Shapes
+from cudt.data.video import Frames
 from cudt.tasks import toys
 from cudt.tasks.base import SPLITS, Split
 from cudt.tasks.toys import PRAISE, VOCABULARY, Reviews, make_clip
@@ -124,7 +125,7 @@ def test_the_defaults_give_the_number_of_windows_that_the_recipe_expects():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_something_moves_over_a_fixed_background_in_every_clip(seed):
-    clip = make_clip(np.random.default_rng(seed), 200, 32).astype(int)
+    clip: Frames = make_clip(np.random.default_rng(seed), 200, 32).astype(int)
     still = np.median(clip, axis=0)
     moving = clip != still
     assert moving.any((1, 2)).all()

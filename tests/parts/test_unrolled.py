@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cudt.config import tasks as sections
 from cudt.config.models import UnrolledVideo as VideoConfig
 from cudt.models import unrolled
 from cudt.models.patches import from_patches, overcomplete_dct, to_patches
 from cudt.models.unrolled import Config, UnrolledTransformer, UnrolledVideo, attention, relu_step
-from cudt.tasks import reviews
+from cudt.tasks import toys
 from cudt.utils.errors import UserError
 from tests.literal import unrolled_layers
 from tests.shapes import batch_of, tiny_videos
@@ -128,7 +129,7 @@ def test_weights_of_video_start_from_the_dictionary_of_cosines():
 def test_tasks_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match="model unrolled needs a text task"):
         unrolled.build(Config(name="unrolled"), object(), None)  # type: ignore[arg-type]
-    task = reviews.build(reviews.Config(name="reviews", train=4, validation=4, test=4), None, None)
+    task = toys.reviews(sections.Reviews(name="reviews", train=4, validation=4, test=4), None, None)
     with pytest.raises(UserError, match="this task has its own vocabulary"):
         unrolled.build(Config(name="unrolled", embeddings_from="owner/name"), task, None)
     with pytest.raises(UserError, match="model unrolled_video needs a video task"):

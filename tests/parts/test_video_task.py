@@ -166,9 +166,8 @@ def test_a_batch_has_the_frames_of_its_windows(answered):
 def test_the_loss_equals_a_literal_loop(answered):
     made, batch, answer = answered
     expected = [0.0] * 3
-    for (example, *position), value in np.ndenumerate(answer.numpy()):
-        clean = float(batch["frames"][(example, *position)])
-        expected[example] += (float(value) - clean) ** 2 / 4
+    for index, value in np.ndenumerate(answer.numpy()):
+        expected[index[0]] += (float(value) - float(batch["frames"][index])) ** 2 / 4
     assert made.losses(answer, batch).tolist() == pytest.approx(expected, rel=1e-5)
 
 
@@ -314,7 +313,7 @@ def test_cudt_data_says_what_is_here_and_how_to_get_the_rest(tmp_path, monkeypat
         "UCSDped1": "missing",
     }.items():
         assert any(line.split()[:2] == [name, status] for line in lines)
-    assert "    train: 3 clips, 0 decoded to 160×160" in lines
+    assert "    train: 3 clips" in lines
     assert any("`hf download stanfordnlp/imdb --repo-type dataset" in line for line in lines)
     prepare = ["data", "--prepare", "smoke-video"]
     done = CliRunner().invoke(cli.app, prepare, catch_exceptions=False)

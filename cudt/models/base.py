@@ -2,8 +2,7 @@
 
 A model of your own is a module that recipes name by its import path. It defines `Config`, the
 `model` section of a recipe (a subclass of `ModelSection`), and `build(config, task, data_root)`,
-which returns a `LayeredModel`. It may also define `check(config, task_config, data_root)`, which
-raises a UserError before the task's data are read.
+which returns a `LayeredModel`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config import plugins
-from cudt.config.schema import ModelSection, NamedSection
+from cudt.config.models import PretrainedSection
+from cudt.config.schema import ModelSection
+from cudt.data import hub
 from cudt.data.loader import Batch, lengths_of, to_device
 from cudt.noise import SignalShape
 from cudt.tasks.base import Task
@@ -103,8 +104,7 @@ def build_model(config: ModelSection, task: Task, data_root: Path | None) -> Lay
     return plugins.implementation("model", config.name)(config, task, data_root)
 
 
-def check_model(config: ModelSection, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a model that is missing or does not fit the task, before the task's data are read."""
-    module = plugins.load("model", config.name)
-    if hasattr(module, "check"):
-        module.check(config, task, data_root)
+def check_model(config: ModelSection, data_root: Path | None) -> None:
+    """Refuse a model whose pretrained weights are missing, before data are read."""
+    if isinstance(config, PretrainedSection) and config.source is not None:
+        hub.check(config.source, data_root)

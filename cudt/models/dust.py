@@ -26,13 +26,11 @@ from torch import Tensor, nn
 from cudt.config import models as sections
 from cudt.data.loader import Batch
 from cudt.models.base import Visit
-from cudt.models.patches import PatchModel, check_patches, overcomplete_dct, to_patches
+from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
 from cudt.models.unrolled import attention
 from cudt.tasks.base import Task
 
 Config = sections.Dust
-#: Called before data are read.
-check = check_patches
 
 
 class _SoftThreshold(torch.autograd.Function):
@@ -48,12 +46,10 @@ class _SoftThreshold(torch.autograd.Function):
         return h
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         h, threshold = ctx.saved_tensors
         # At a threshold of 0 this is the gradient where h is not 0, and 0 elsewhere.
         by_u = torch.ops.aten.softshrink_backward(gradients[0], h, 0.0)
-        if not ctx.needs_input_grad[1]:
-            return by_u, None
         return by_u, -h.sign().mul_(by_u).sum(dtype=threshold.dtype)
 
 
@@ -77,19 +73,14 @@ def lista_step(
 
 
 def squared_norm(dictionary: Tensor) -> Tensor:
-    """‖D‖² of a dictionary, or of each in a stack of them.
+    """‖D‖² of each dictionary in a stack.
 
     It is the largest eigenvalue of DDᵀ, computed as ‖Dᵀu‖² with its eigenvector u; differentiable
     if it is simple.
     """
     with torch.autocast(dictionary.device.type, enabled=False):
         with torch.no_grad():
-            gram = dictionary @ dictionary.mT
-            # eigh would raise an error of its own; the NaN loss stops training with a clear
-            # message. An `if` here would wait for the device.
-            finite = gram.isfinite().all(-1).all(-1)[..., None, None]
-            vectors = torch.linalg.eigh(gram.where(finite, 0.0)).eigenvectors
-            direction = vectors[..., -1:].where(finite, torch.nan)
+            direction = torch.linalg.eigh(dictionary @ dictionary.mT).eigenvectors[..., -1:]
         return (dictionary.mT @ direction).square().sum((-1, -2))
 
 
@@ -119,42 +110,18 @@ class Dust(PatchModel):
         start = overcomplete_dct(config.patch, config.atoms)
         depth = range(1 if config.tie_layers else config.layers)
         self.dictionaries = nn.ParameterList(nn.Parameter(start.clone()) for _ in depth)
-        self._known: tuple[list[tuple[int, int]], Tensor] | None = None
-
-    def dictionary(self, layer: int) -> Tensor:
-        """D of a layer, counted from 0."""
-        return self.dictionaries[layer % len(self.dictionaries)]
-
-    def _squared_norms(self) -> Tensor:
-        """‖D‖² of each dictionary; without gradients they are computed once, because `eigh` waits
-        for CUDA.
-        """
-        dictionaries = list(self.dictionaries)
-        if torch.is_grad_enabled():
-            # Forgotten here, because fused optimisers write without being counted.
-            self._known = None
-            return squared_norm(torch.stack(dictionaries))
-        # Torch counts how often a tensor was written to.
-        state = [(one.data_ptr(), one._version) for one in dictionaries]
-        if self._known is None or self._known[0] != state:
-            self._known = state, squared_norm(torch.stack(dictionaries))
-        return self._known[1]
-
-    def train(self, mode: bool = True) -> Dust:
-        # Writing to `weight.data` is not counted.
-        self._known = None
-        return super().train(mode)
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         x = to_patches(signal, self.patch)
-        norms = self._squared_norms().unbind()
-        d, sparsity = self.dictionary(0), self.layer.sparsity
+        norms = squared_norm(torch.stack([*self.dictionaries])).unbind()
+        d, sparsity = self.dictionaries[0], self.layer.sparsity
         # The codes start at 0, and attention on zeros is zero.
         zeros = x.new_zeros(*x.shape[:-1], d.shape[1])
         h = lista_step(x, zeros, torch.zeros_like(x), d, sparsity, norms[0])
         visit(y := h @ d.T)
         for layer in range(1, self.n_layers):
-            d, c = self.dictionary(layer), norms[layer % len(norms)]
+            index = layer % len(norms)
+            d, c = self.dictionaries[index], norms[index]
             h = self.layer(x, h, y if len(norms) == 1 else h @ d.T, d, c)
             visit(y := h @ d.T)
 

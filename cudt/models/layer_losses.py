@@ -7,11 +7,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,18 +18,13 @@ from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel
 from cudt.models.sharding import like
 from cudt.models.vocabulary import HeadGradient, TokenLogits
-from cudt.noise import CPU, NoiseSource, SignalShape
+from cudt.noise import CPU, NoiseSource
 from cudt.tasks.base import Task
-from cudt.utils.autocast import Precision, computing_in
 from cudt.utils.errors import UserError
 from cudt.utils.transfer import sent
 
 #: How many entries of each frozen weight go into its digest; hashing all of them takes long.
 _DIGESTED = 256
-#: Threads of `_ahead`, and items that they prepare before these are asked for.
-_AHEAD = 6
-Item = TypeVar("Item")
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -44,8 +37,6 @@ class Measurement:
     scores: Tensor
     weights: Tensor
     ids: list[str]
-    input_scores: Tensor | None = None
-    """The score of each example's noisy input, (examples,); None where the input is no answer."""
 
     @property
     def layer_losses(self) -> Tensor:
@@ -58,25 +49,17 @@ class Measurement:
         return self.scores @ self.weights / self.weights.sum()
 
     @classmethod
-    def of_rows(cls, rows: Sequence[Tensor], ids: list[str]) -> Measurement:
-        """From losses, scores, one row of weights and, for some tasks, one of input scores."""
-        losses, scores, weights, *inputs = rows
-        return cls(losses, scores, weights[0], ids, inputs[0][0] if inputs else None)
-
-    @classmethod
     def joined(cls, parts: Sequence[Measurement]) -> Measurement:
         """One measurement of the examples of all parts."""
         columns = ([part.losses, part.scores, part.weights] for part in parts)
         losses, scores, weights = (torch.cat(column, -1) for column in zip(*columns, strict=True))
-        inputs = [part.input_scores for part in parts if part.input_scores is not None]
-        ids = [example_id for part in parts for example_id in part.ids]
-        return cls(losses, scores, weights, ids, torch.cat(inputs) if inputs else None)
+        return cls(losses, scores, weights, [name for part in parts for name in part.ids])
 
     def grouped(self, names: Sequence[str]) -> Measurement:
         """One row for all examples of a name, with their weighted mean and their total weight.
 
         The means over all examples stay the same. Standard errors need it: the windows of a clip
-        resemble each other, and an example with two noise seeds is still one example.
+        resemble each other.
         """
         unique = sorted(set(names))
         numbers = {name: number for number, name in enumerate(unique)}
@@ -149,28 +132,14 @@ class LayerwiseLosses(nn.Module):
         losses, scores = zip(*judged, strict=True)
         return torch.stack(losses), torch.stack(scores)
 
-    @torch.no_grad()
-    def input_scores(self, batch: Batch, noise: Tensor | None = None) -> Tensor | None:
-        """The scores of the noisy signal itself as the answer; None where it is no answer."""
-        if not self.task.input_is_answer:
-            return None
-        signal, _ = self.model.signal(batch)
-        noisy = signal if noise is None else signal + noise
-        return self.task.scores(noisy.double(), batch)
-
     def _visit(
         self, batch: Batch, noise: Tensor | None, read: Callable[[int, Tensor], None]
     ) -> None:
         """Call `read` with each layer's number and state, which can be freed after that."""
-        layer = 0
-
-        def visit(state: Tensor) -> None:
-            nonlocal layer
-            layer += 1
-            read(layer, state)
-
+        numbers = itertools.count(1)
         signal, _ = self.model.signal(batch)
-        self.model.visit_layers(signal if noise is None else signal + noise, batch, visit)
+        noisy = signal if noise is None else signal + noise
+        self.model.visit_layers(noisy, batch, lambda state: read(next(numbers), state))
 
     def learned_weights(self) -> dict[str, Tensor]:
         """The weights that training changes, each once; not those that LoRA freezes."""
@@ -217,35 +186,35 @@ def draw_noise(
 def with_noise(
     model: LayeredModel, examples: Iterable[Batch], noise: NoiseSource | None
 ) -> Iterator[tuple[Batch, Tensor | None]]:
-    """Each batch with σ_x·ε for its signal, or None without noise; drawn on the CPU, ahead of an
-    accelerator.
+    """Each batch with σ_x·ε for its signal, or None without noise. It is drawn on the CPU, by a
+    thread that is one batch ahead of the device.
     """
+    if noise is None:
+        yield from ((batch, None) for batch in examples)
+        return
     device = next(model.parameters()).device
+    with ThreadPoolExecutor(1) as thread:
 
-    def draw(item: tuple[Batch, SignalShape | None]) -> tuple[Batch, Tensor | None]:
-        batch, shape = item
-        if noise is None or shape is None:
-            return batch, None
-        return batch, sent(noise.draw(batch["ids"], shape), device)
+        def drawing(batch: Batch) -> tuple[Batch, Future[Tensor]]:
+            return batch, thread.submit(noise.draw, batch["ids"], model.signal_shape(batch))
 
-    shaped = ((batch, None if noise is None else model.signal_shape(batch)) for batch in examples)
-    return _ahead(shaped, draw, device)
+        begun = itertools.chain(map(drawing, examples), [None])
+        for now, _ in itertools.pairwise(begun):
+            assert now is not None
+            yield now[0], sent(now[1].result(), device)
 
 
 @torch.no_grad()
 def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     """σ_x, the standard deviation of the clean signal over all unpadded positions, in one pass."""
-    count, total, squares, sums = 0, 0.0, 0.0, []
+    count, total, squares = 0, 0.0, 0.0
     with model.weights_outside_passes():
         for batch in batches:
-            signal, lengths = model.signal(batch)[0], model.signal_shape(batch).lengths
-            rows = zip(signal, lengths, strict=True)
-            values = torch.cat([row[:length] for row, length in rows]).double()
+            signal, mask = model.signal(batch)
+            values = signal[mask].double()
             count += values.numel()
-            sums.append(torch.stack([values.sum(), values.square().sum()]))
-    # Read once all batches are on their way, so that the device is waited for once.
-    for one, squared in torch.stack(sums).tolist():
-        total, squares = total + one, squares + squared
+            total += values.sum().item()
+            squares += values.square().sum().item()
     mean = total / count
     sigma = math.sqrt(max(squares / count - mean**2, 0.0))
     # The difference of two equal numbers is not always 0. Noise refuses a σ_x of 0 or NaN.
@@ -254,51 +223,11 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
 
 @torch.no_grad()
 def measure_batches(
-    layerwise: LayerwiseLosses,
-    examples: Iterable[Batch],
-    noise: NoiseSource | None,
-    gammas: Sequence[float],
-    precision: Precision = "fp32",
-) -> Iterator[list[Measurement]]:
-    """Each batch measured at each level γ; the numbers are in double precision on the CPU.
-
-    All levels share one draw, and the device is waited for once per batch. `precision` is that of
-    the model's forward pass.
-    """
-    device = next(layerwise.eval().parameters()).device
-    for batch, drawn in with_noise(layerwise.model, examples, noise if any(gammas) else None):
-        weights = sent(layerwise.task.weights(batch).double(), device)
-        levels = []
-        for gamma in gammas:
-            scaled = gamma * drawn if drawn is not None and gamma else None
-            # Not around the loop: autocast would stay on in the caller, between two batches.
-            with computing_in(precision, device):
-                rows = [*layerwise.judge(batch, scaled), weights.unsqueeze(0)]
-            inputs = layerwise.input_scores(batch, scaled)
-            levels.append(rows if inputs is None else [*rows, inputs.unsqueeze(0)])
-        sizes = [len(rows) for rows in levels[0]]
-        on_cpu = torch.stack([torch.cat(rows) for rows in levels]).cpu()
-        yield [Measurement.of_rows(rows.split(sizes), [*batch["ids"]]) for rows in on_cpu]
-
-
-def _ahead(
-    items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device
-) -> Iterator[Made]:
-    """`prepare(item)` of each item, in order; for an accelerator, by six threads that are six items
-    ahead.
-
-    torch's random numbers are drawn without holding Python's lock, so the threads do not hold up
-    this one. The items are made by this thread: they may need the model, which others must not run
-    at the same time.
-    """
-    if device.type == "cpu":
-        yield from map(prepare, items)
-        return
-    remaining = iter(items)
-    with ThreadPoolExecutor(_AHEAD, "ahead") as threads:
-        waiting = deque(
-            threads.submit(prepare, item) for item in itertools.islice(remaining, _AHEAD)
-        )
-        while waiting:
-            waiting.extend(threads.submit(prepare, item) for item in itertools.islice(remaining, 1))
-            yield waiting.popleft().result()
+    layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource, gamma: float
+) -> Iterator[Measurement]:
+    """Each batch measured at level γ; the numbers are in double precision on the CPU."""
+    model, task = layerwise.eval().model, layerwise.task
+    for batch, drawn in with_noise(model, examples, noise if gamma else None):
+        losses, scores = layerwise.judge(batch, None if drawn is None else gamma * drawn)
+        weights = task.weights(batch).double()
+        yield Measurement(losses.cpu(), scores.cpu(), weights.cpu(), [*batch["ids"]])

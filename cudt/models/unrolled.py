@@ -26,12 +26,11 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config import models as sections
-from cudt.config.schema import NamedSection
 from cudt.data import hub
 from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel, Visit, embedded_shape
-from cudt.models.patches import PatchModel, check_patches, overcomplete_dct, to_patches
+from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
 from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.tasks.text import TextClassification
@@ -101,15 +100,11 @@ class _Unrolled(LayeredModel):
     w1: nn.ParameterList
     w2: nn.ParameterList
 
-    def layer_weights(self, layer: int) -> tuple[Tensor, Tensor]:
-        """W₁ and W₂ of a layer, counted from 0."""
-        index = layer % len(self.w1)
-        return self.w1[index], self.w2[index]
-
     def states(self, x: Tensor, mask: Tensor | None = None) -> Iterator[Tensor]:
         """X_1 … X_L."""
         for layer in range(self.n_layers):
-            x = self.layer(x, *self.layer_weights(layer), mask)
+            index = layer % len(self.w1)
+            x = self.layer(x, self.w1[index], self.w2[index], mask)
             yield x
 
     def layer_modules(self) -> list[nn.Module]:
@@ -174,15 +169,15 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
         return UnrolledTransformer(config, nn.Embedding(n_words, config.width or 64), *sizes)
     if not isinstance(task, TextClassification):
         raise UserError(
-            "model.embeddings_from: this task has its own vocabulary, which a pretrained encoder "
-            "does not share; remove the key, or set task.name to imdb, mnli or text"
+            "model.embeddings_from: this task has a vocabulary of its own; remove the key, or set "
+            "task.name to imdb, mnli or text"
         )
     weights = hub.load_encoder(config.source, data_root).get_input_embeddings().weight.detach()
     check_vocabulary(task.tokenizer, len(weights), config.source)
-    if config.width not in (None, width := weights.shape[1]):
+    if config.width not in (None, weights.shape[1]):
         raise UserError(
-            f"model.width = {config.width}: embeddings of '{config.source}' have width {width}; "
-            f"set model.width to {width}, or remove it"
+            f"model.width = {config.width}: embeddings of '{config.source}' have width "
+            f"{weights.shape[1]}; remove the key"
         )
     words = nn.Embedding.from_pretrained(weights.clone(), freeze=False)
     model = UnrolledTransformer(config, words, *sizes)
@@ -209,14 +204,6 @@ class UnrolledVideo(PatchModel, _Unrolled):
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         for state in self.states(to_patches(signal, self.patch) / PEAK):
             visit(PEAK * state)
-
-
-def check(
-    config: Config | sections.UnrolledVideo, task: NamedSection, data_root: Path | None
-) -> None:
-    """Refuse frames that do not fit the patches."""
-    if isinstance(config, sections.UnrolledVideo):
-        check_patches(config, task, data_root)
 
 
 def build(

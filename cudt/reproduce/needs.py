@@ -11,7 +11,6 @@ from pathlib import Path
 from cudt.config import other_data
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import NamedSection
-from cudt.data import hub
 from cudt.data.hub import DEFAULT_ROOT
 from cudt.models.base import check_model
 from cudt.reproduce.scale import Completions, Experiment
@@ -62,9 +61,7 @@ def missing_for_recipe(recipe: NamedRecipe, data_root: Path | None) -> list[str]
     """What a recipe cannot be trained without, and how to get it; empty if nothing is missing."""
     settings, found = recipe.settings, []
     try:
-        check_model(settings.model, settings.task, data_root)
-        if settings.model.tokenizer_source is not None:
-            hub.check(settings.model.tokenizer_source, data_root)
+        check_model(settings.model, data_root)
     except UserError as error:
         found.append(str(error))
     return list(dict.fromkeys([*found, *missing_data(settings.task, data_root)]))

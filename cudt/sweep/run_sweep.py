@@ -139,7 +139,7 @@ def first_task(sweep: Sweep, options: RunOptions) -> Task:
     """
     choose(options.device)
     settings = sweep.first_recipe.settings
-    check_model(settings.model, settings.task, options.data_root)
+    check_model(settings.model, options.data_root)
     return build_task(settings.task, options.data_root, settings.model.tokenizer_source)
 
 

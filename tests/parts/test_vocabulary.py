@@ -27,12 +27,10 @@ def _chunks_of_three_rows(monkeypatch) -> None:
     monkeypatch.setattr(vocabulary, "CHUNK", 3 * WORDS + 1)
 
 
-def states_and_head(
-    bias: bool = True, dtype: torch.dtype = torch.float64
-) -> tuple[list[Tensor], nn.Linear]:
+def states_and_head(dtype: torch.dtype = torch.float64) -> tuple[list[Tensor], nn.Linear]:
     torch.manual_seed(0)
     states = [torch.randn(TOKENS, WIDTH, dtype=dtype, requires_grad=True) for _ in range(LAYERS)]
-    return states, nn.Linear(WIDTH, WORDS, bias=bias, dtype=dtype)
+    return states, nn.Linear(WIDTH, WORDS, bias=False, dtype=dtype)
 
 
 def losses_of(states: list[Tensor], head: nn.Linear, announced: Tensor | None) -> Tensor:
@@ -60,11 +58,10 @@ def gradients(losses: Tensor, weights: Tensor, states: list[Tensor], head: nn.Li
     return list(torch.autograd.grad((losses * weights).sum(), [*states, *head.parameters()]))
 
 
-@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("factor", [None, 1.0, -3.0, 1e-20])
-def test_losses_and_gradients_are_those_of_cross_entropy(bias, factor):
+def test_losses_and_gradients_are_those_of_cross_entropy(factor):
     """Without announced weights, and with weights that are announced up to a factor."""
-    states, head = states_and_head(bias)
+    states, head = states_and_head()
     announced, weights = WEIGHTS.double(), (factor or 1.0) * WEIGHTS.double()
     losses = losses_of(states, head, None if factor is None else announced)
     assert torch.allclose(losses, plain(states, head), rtol=1e-12)
@@ -92,7 +89,7 @@ def test_fp32_agrees_to_5e_7_and_bf16_to_its_rounding(announced):
     [(False, True, 2, 2), (True, True, 3, 3), (True, False, 2, 4)],
 )
 def test_the_number_of_products_of_the_size_of_the_head(trained, announced, forward, both):
-    states, head = states_and_head(bias=False)
+    states, head = states_and_head()
     head.requires_grad_(trained)
     one = LAYERS * 2 * TOKENS * WIDTH * WORDS
     with Products() as counter:
@@ -102,17 +99,6 @@ def test_the_number_of_products_of_the_size_of_the_head(trained, announced, forw
     assert counter.flops == both * one
     assert states[0].grad is not None
     assert (head.weight.grad is not None) == trained
-
-
-def test_all_layers_add_to_one_buffer_which_becomes_the_gradient():
-    states, head = states_and_head()
-    gradient = HeadGradient(WEIGHTS.double())
-    places = {gradient.sums_of(head)[0].data_ptr() for _ in range(LAYERS)}
-    answers = [TokenLogits(own, head, own.dtype) for own in states]
-    losses = [one.adding_to(gradient, row).mean_losses(BATCH) for row, one in enumerate(answers)]
-    (torch.stack(losses) * WEIGHTS).sum().backward()
-    assert head.weight.grad is not None
-    assert places == {head.weight.grad.data_ptr()}
 
 
 def test_autograd_keeps_states_and_no_logits():

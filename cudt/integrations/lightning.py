@@ -119,13 +119,6 @@ class LayerwiseDescentCallback(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._seen.clear()  # batches of an update that was interrupted
-        groups = [group for one in trainer.optimizers for group in one.param_groups]
-        trained = {id(weight) for group in groups for weight in group["params"]}
-        if any(id(slack) not in trained for slack in self.descent.slack_parameters()):
-            raise UserError(
-                "resilience='slack': the optimizer does not train the slack; in "
-                "configure_optimizers, call callback.descent.add_slack_to(optimizer)"
-            )
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -142,11 +135,6 @@ class LayerwiseDescentCallback(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         """Step λ, and give u its gradient, from the point that the gradients are of."""
-        if not self._seen:
-            raise UserError(
-                f"{type(pl_module).__name__}.training_step must return "
-                "callback.loss(layer_losses), and this update had none"
-            )
         f = self._mean_over_processes(torch.stack(self._seen).mean(0))
         f = f.to(self.descent.multiplier_values.device)
         self._seen.clear()

@@ -44,9 +44,7 @@ from cudt.utils.errors import UserError
 
 survive_torchvision_mismatch()
 from transformers import Trainer, TrainerCallback  # noqa: E402  (after what lets it be imported)
-from transformers.models.auto.modeling_auto import (  # noqa: E402  (the same)
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL,
-)
+from transformers.models.auto import modeling_auto  # noqa: E402  (the same)
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Base
@@ -55,10 +53,13 @@ else:
 
 __all__ = ["Descent", "DescentMixin", "DescentTrainer", "Noise"]
 
-#: The price of relaxing a constraint, unless the settings say otherwise. Where a layer misses its
+#: The resilience of constraints, unless the settings say otherwise. Where a layer misses its
 #: constraint by v, λ settles at 10·v: at 0.7 for a binary classifier (α = 0.1, f_0 = log 2) that
 #: does not learn.
-BETA = 10.0
+_RESILIENT = {"resilience": "decay", "beta": 10.0}
+#: In a checkpoint of Trainer.
+_FILE = "descent.pt"
+_CAUSAL = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
 class DescentMixin(_Base):
@@ -95,8 +96,7 @@ class DescentMixin(_Base):
             )
         self.settings, noise = descent or Descent(), noise or Noise()
         if "resilience" not in self.settings.model_fields_set:
-            default = {"resilience": "decay", "beta": BETA}
-            self.settings = self.settings.model_copy(update=default)
+            self.settings = self.settings.model_copy(update=_RESILIENT)
         self.noise = InputNoise(noise.kind, noise.gamma_train)
         self.verdicts: list[LayerVerdict] = []
         self._objective_name = objective
@@ -118,10 +118,9 @@ class DescentMixin(_Base):
     ) -> Any:
         """The micro-batches of an update, which begins here."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        objective = self._objective
+        objective, shifted = self._objective, self._shifts_labels
         is_early = (self.state.epoch or 0.0) < self.settings.warmup_epochs
         objective.warming_up = objective.is_constrained and is_early
-        shifted = self._shifts_labels
         self._update = DescentUpdate(objective, self.accelerator, batches, shifted=shifted)
         # Not now: a resumed training restores its random state only after this.
         needs_preview = len(batches) > 1 and objective.gradient_needs_losses
@@ -210,11 +209,6 @@ class DescentMixin(_Base):
             in_chunks=is_plain and self._shifts_labels,
         )
         reference = self.settings.reference
-        if not hasattr(train, "__len__") and (self.noise.gamma or reference == "auto"):
-            raise UserError(
-                "a data set without a length cannot be measured; set descent.reference to a number "
-                "and gamma_train to 0"
-            )
         # Anew: that of a training before was of another model.
         self.noise.sigma_x = None
         if self.noise.gamma:
@@ -230,17 +224,11 @@ class DescentMixin(_Base):
         models do.
         """
         # Trainer knows it by the name of the loss, which some models (GPT-2) do not have.
-        return self._loss_shifts_labels or type(unwrapped(self.model)).__name__ in CAUSAL.values()
+        return self._loss_shifts_labels or type(unwrapped(self.model)).__name__ in _CAUSAL.values()
 
     def _in_order(self, dataset: Any, size: int | None = None) -> Iterator[Inputs]:
         """The batches of a data set in order, all of them in every process, on the CPU."""
-        import datasets
-
-        collate = self.data_collator
-        if isinstance(dataset, datasets.Dataset):
-            dataset = self._remove_unused_columns(dataset)
-        else:
-            collate = self._get_collator_with_removed_columns(collate)
+        collate = self._get_collator_with_removed_columns(self.data_collator)
         size = size or self.args.eval_batch_size
         # Collators draw on the CPU.
         with torch.random.fork_rng([]):
@@ -267,19 +255,26 @@ class DescentMixin(_Base):
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         if self.args.should_save:
-            verdict.save(Path(output_dir), self.descent, self.noise.sigma_x)
+            state = {"descent": self.descent.state_dict(), "sigma_x": self.noise.sigma_x}
+            torch.save(state, Path(output_dir) / _FILE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            sigma_x = verdict.load(Path(checkpoint), self.descent)
+            sigma_x = self._load_descent(checkpoint)
             self.noise.sigma_x = sigma_x or self.noise.sigma_x  # None if trained without noise
 
     def _load_best_model(self) -> None:
         super()._load_best_model()
         # The verdict is about the best weights, so it needs the slack that they were trained with.
         if not self.args.save_only_model:
-            verdict.load(Path(self.state.best_model_checkpoint or ""), self.descent)
+            self._load_descent(self.state.best_model_checkpoint or "")
+
+    def _load_descent(self, checkpoint: str) -> float | None:
+        """Load λ, slack and the dual optimiser, and return σ_x."""
+        state = torch.load(Path(checkpoint) / _FILE, map_location="cpu", weights_only=True)
+        self.descent.load_state_dict(state["descent"])
+        return state["sigma_x"]
 
     # ---------------------------------------------------------------- the verdict
 
@@ -339,14 +334,12 @@ def label_entropy(batches: Iterator[Inputs], *, shifted: bool) -> float:
     """The entropy of the labels: the loss of the best answer that ignores its input."""
     counts = Counter[int]()
     for batch in batches:
-        labels = batch.get("labels")
-        if labels is None or labels.is_floating_point():
-            raise UserError(
-                "descent.reference: 'auto' is the entropy of the classes of the training data, "
-                "whose batches have no 'labels' that are classes; set it to a loss that is easy "
-                "to reach"
-            )
         labels = targets(batch, shifted=shifted)
+        if labels.is_floating_point():
+            raise UserError(
+                "descent.reference: 'auto' is the entropy of the classes, and the labels of the "
+                "training data are no classes; set it to a loss that is easy to reach"
+            )
         values, numbers = labels[labels != IGNORED].unique(return_counts=True)
         counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
     shares = [count / counts.total() for count in counts.values()]

@@ -20,7 +20,7 @@ from cudt.config import plugins
 from cudt.config.models import PretrainedSection
 from cudt.config.schema import ModelSection
 from cudt.data import hub
-from cudt.data.loader import Batch, lengths_of, to_device
+from cudt.data.loader import Batch, lengths_of
 from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.utils.compat import survive_torchvision_mismatch
@@ -47,35 +47,28 @@ class LayeredModel(nn.Module, ABC):
 
     @torch.no_grad()
     def signal_shape(self, batch: Batch) -> SignalShape:
-        """The shape of the signal of a batch, which noise is drawn for.
-
-        Override it where the shape is known without the signal: this waits for the device.
-        """
+        """The shape of the signal of a batch. Override it where it is known without the signal."""
         with self.weights_outside_passes():
-            signal, mask = self.signal(to_device(batch, next(self.parameters()).device))
+            signal, mask = self.signal(batch)
         lengths = mask.sum(1).tolist()
         return SignalShape(lengths, signal.shape[1], tuple(signal.shape[2:]), signal.dtype)
 
     @abstractmethod
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        """Call `visit` with X_1 … X_L as they are computed, and keep none of them.
-
-        The embedding is not a layer. X_L is exactly what the plain model hands to its head, or to
-        its final norm if the readout applies that norm.
+        """Call `visit` with X_1 … X_L as they are computed, and keep none of them. X_L is what the
+        plain model hands to its head, or to its final norm if the readout applies that norm.
         """
 
     @abstractmethod
     def readout(self, state: Tensor, batch: Batch) -> Any:
-        """The answer read from one layer's state: a tensor, or `TokenLogits` where a tensor would
-        be too large.
-        """
+        """The answer read from one layer's state: a tensor, or `TokenLogits` over a vocabulary."""
 
     def readout_weights(self) -> list[nn.Parameter]:
         """The weights that only the readout uses; they may have their own learning rate."""
         return []
 
     def layer_modules(self) -> list[nn.Module]:
-        """The modules of the layers, which can be compiled and sharded one by one."""
+        """The modules of the layers, which are compiled and sharded one by one."""
         return []
 
     def save_pretrained(self, folder: Path) -> str | None:

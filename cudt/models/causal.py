@@ -28,16 +28,14 @@ Config = sections.Causal
 
 
 class Causal(PretrainedText):
-    """A causal language model; `lm` is the model with its head, wrapped by peft if adapters are
-    trained.
-    """
-
-    context_length: int | None
-    """The most tokens it can read; None if its configuration does not say."""
+    """A causal language model with its head, `lm`, in peft's wrapper if adapters are trained."""
 
     def __init__(self, lm: Any, config: Config) -> None:
         super().__init__(lm.get_decoder(), use_cache=False)
-        self.context_length = getattr(lm.config.get_text_config(), "max_position_embeddings", None)
+        self.context_length: int | None = getattr(
+            lm.config.get_text_config(), "max_position_embeddings", None
+        )
+        """The most tokens it can read; None if its configuration does not say."""
         self.signal_is_learned = config.lora is None
         self._head: tuple[nn.Linear] = (lm.get_output_embeddings(),)
         self._recomputes = config.gradient_checkpointing
@@ -64,7 +62,9 @@ class Causal(PretrainedText):
     def readout_weights(self) -> list[nn.Parameter]:
         """The head, unless it is frozen or shared with the embeddings."""
         head, words = self._head[0], self._backbone[0].get_input_embeddings()
-        return [head.weight] if head.weight.requires_grad and head.weight is not words.weight else []
+        return (
+            [head.weight] if head.weight.requires_grad and head.weight is not words.weight else []
+        )
 
     def save_pretrained(self, folder: Path) -> str:
         if not self.signal_is_learned:
@@ -86,8 +86,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     if not has_linear_head(lm):
         raise UserError(
             f"model '{config.pretrained}': the head of {type(lm).__name__} is not one matrix (it "
-            "may scale or cap its logits, or have a bias), which cudt's readout is; choose another "
-            "model"
+            "scales or caps its logits, or has a bias); choose another model"
         )
     # Without penalties, beams and temperatures that were tuned for other weights.
     lm.generation_config = GenerationConfig.from_model_config(lm.config)
@@ -102,9 +101,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
 
 @torch.no_grad()
 def has_linear_head(lm: Any) -> bool:
-    """Whether the logits of a causal language model are one matrix times its decoder's last
-    state.
-    """
+    """Whether the logits of a causal LM are one matrix times its decoder's last state."""
     head, tokens = lm.get_output_embeddings(), torch.arange(5, device=lm.device).unsqueeze(0)
     # Capping hardly changes small logits, so it shows only in the configuration.
     is_capped = getattr(lm.config.get_text_config(), "final_logit_softcapping", None)

@@ -8,11 +8,9 @@ columns are atoms:
     h⁺ = φ_{λ₁/c}(U z + V x),  U = I − DᵀD/c,  V = Dᵀ/c     a proximal gradient step
     Y  = H⁺ Dᵀ                                              the reconstruction of the layer
 
-Attention is similar to a descent step on an energy of H Dᵀ, and the step descends on the LISTA loss
-½‖x − D h‖² + λ₁‖h‖₁ (docs/background/energies.md). φ is the soft threshold, and H starts at 0. Only
-D is trained: λ₁ and λ₂ are fixed, and U, V and c depend on D. c = ‖D‖² is the Lipschitz constant of
-the LISTA loss's gradient, so that no step is too long for the descent guarantee, however D is
-trained. Pixel values are 0 to 255, which sets the scale of λ₁.
+φ is the soft threshold, and H starts at 0. Only D is trained. c = ‖D‖² is the Lipschitz constant of
+the gradient of the LISTA loss ½‖x − D h‖² + λ₁‖h‖₁, so that no step raises it, however D is trained
+(docs/background/energies.md). Pixel values are 0 to 255, which sets the scale of λ₁.
 """
 
 from __future__ import annotations
@@ -34,9 +32,7 @@ Config = sections.Dust
 
 
 class _SoftThreshold(torch.autograd.Function):
-    """φ(u) with its gradients in four passes over u; autograd takes a dozen for those of a
-    clamp.
-    """
+    """φ(u) with its gradients in four passes over u; autograd takes a dozen."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, threshold: Tensor) -> Tensor:
@@ -54,29 +50,21 @@ class _SoftThreshold(torch.autograd.Function):
 
 
 def soft_threshold(u: Tensor, threshold: Tensor) -> Tensor:
-    """φ(u) = sign(u)·max(0, |u| − threshold), differentiable in both; the threshold is one
-    number.
-    """
+    """φ(u) = sign(u)·max(0, |u| − threshold), differentiable in both."""
     return _SoftThreshold.apply(u, threshold)  # type: ignore[no-untyped-call]
 
 
 def lista_step(
     x: Tensor, z: Tensor, shown: Tensor, dictionary: Tensor, sparsity: float, c: Tensor
 ) -> Tensor:
-    """φ_{λ₁/c}(U z + V x) for each token, given `shown` = D z; for c ≥ ‖D‖² it never increases the
-    LISTA loss.
-
-    It computes U z + V x as z + Dᵀ(x − D z)/c.
-    """
+    """φ_{λ₁/c}(U z + V x) for each token, given `shown` = D z, as U z + V x = z + Dᵀ(x − D z)/c."""
     u = torch.addmm(z.flatten(0, -2), (x - shown).flatten(0, -2), dictionary / c)
     return soft_threshold(u, sparsity / c).view(z.shape)
 
 
 def squared_norm(dictionary: Tensor) -> Tensor:
-    """‖D‖² of each dictionary in a stack.
-
-    It is the largest eigenvalue of DDᵀ, computed as ‖Dᵀu‖² with its eigenvector u; differentiable
-    if it is simple.
+    """‖D‖² of each dictionary in a stack: ‖Dᵀu‖² with the eigenvector u of the largest eigenvalue
+    of DDᵀ.
     """
     with torch.autocast(dictionary.device.type, enabled=False):
         with torch.no_grad():
@@ -85,10 +73,7 @@ def squared_norm(dictionary: Tensor) -> Tensor:
 
 
 class DustLayer(nn.Module):
-    """A layer: attention, then a LISTA step; a module so that it can be compiled.
-
-    It gets its dictionary, because layers may share one.
-    """
+    """Attention, then a LISTA step; a module so that it can be compiled."""
 
     def __init__(self, sparsity: float, correlation: float) -> None:
         super().__init__()

@@ -63,8 +63,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     n_embeddings = encoder.get_input_embeddings().num_embeddings
     check_vocabulary(task.tokenizer, n_embeddings, config.pretrained)
     # Stored with the saved encoder, so that its classes are known without cudt.
-    encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
-    encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}
+    encoder.config.id2label = dict(enumerate(map(str, task.classes)))
     model = Encoder(encoder, task.n_classes, config.readout)
     if config.lora is not None:
         model.adapt(config.lora, config.source)

@@ -1,6 +1,4 @@
-"""The layer losses f_1 … f_L of a layered model on a task, with noise, for training and for
-measurement.
-"""
+"""The layer losses f_1 … f_L of a layered model on a task, for training and measurement."""
 
 from __future__ import annotations
 
@@ -8,15 +6,15 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel
-from cudt.models.sharding import like
 from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.noise import CPU, NoiseSource
 from cudt.tasks.base import Task
@@ -29,9 +27,7 @@ _DIGESTED = 256
 
 @dataclass(frozen=True)
 class Measurement:
-    """Losses and scores of every example at every layer, (layers, examples), with the examples'
-    weights and ids.
-    """
+    """Losses and scores of every example at every layer, (layers, examples)."""
 
     losses: Tensor
     scores: Tensor
@@ -56,10 +52,8 @@ class Measurement:
         return cls(losses, scores, weights, [name for part in parts for name in part.ids])
 
     def grouped(self, names: Sequence[str]) -> Measurement:
-        """One row for all examples of a name, with their weighted mean and their total weight.
-
-        The means over all examples stay the same. Standard errors need it: the windows of a clip
-        resemble each other.
+        """One row for all examples of a name, with their weighted mean and their total weight, for
+        standard errors over clips, whose windows resemble each other.
         """
         unique = sorted(set(names))
         numbers = {name: number for number, name in enumerate(unique)}
@@ -76,16 +70,11 @@ class Measurement:
 
 
 class LayerwiseLosses(nn.Module):
-    """f(X, Φ_l(X + noise)) for each example and layer.
-
-    Accelerate wraps this module: model, readout and loss are one forward pass, so gradients are
-    synchronised whatever the objective does with the losses.
-    """
+    """f(X, Φ_l(X + noise)) for each example and layer, in one forward pass."""
 
     def __init__(self, model: LayeredModel, task: Task) -> None:
         super().__init__()
-        self.model = model
-        self.task = task
+        self.model, self.task = model, task
 
     def forward(
         self,
@@ -99,9 +88,8 @@ class LayerwiseLosses(nn.Module):
         """Training losses, (layers, examples), of all layers or of the given ones, in order.
 
         `thinned` is the batch with fewer labelled tokens, used for all layers but the last. The
-        losses of `constant` layers have no gradient, which is cheaper. `announced` is ∂J/∂losses up
-        to a factor, if it is known: the gradient of a trained head over a vocabulary is then
-        computed with the losses.
+        losses of `constant` layers have no gradient. `announced` is ∂J/∂losses up to a factor, if
+        it is known: the gradient of a head over a vocabulary is then computed with the losses.
         """
         losses: list[Tensor] = []
         head = None if announced is None else HeadGradient(announced)
@@ -148,9 +136,7 @@ class LayerwiseLosses(nn.Module):
 
     def load_learned_weights(self, weights: dict[str, Tensor]) -> None:
         """Load what `learned_weights` returned; a UserError if they belong to another model."""
-        own = self.state_dict()
-        held = {name: like(one, own.get(name, one)) for name, one in weights.items()}
-        missing, unexpected = self.load_state_dict(held, strict=False)
+        missing, unexpected = self.load_state_dict(weights, strict=False)
         absent = sorted(set(missing) - self._frozen_or_repeated())
         keys = [f"missing key '{name}'" for name in absent]
         keys += [f"unexpected key '{name}'" for name in unexpected]
@@ -159,9 +145,7 @@ class LayerwiseLosses(nn.Module):
             raise UserError(f"checkpoint does not fit this model: {keys[0]}{more}")
 
     def frozen_digest(self) -> str:
-        """A digest of the frozen weights, which checkpoints do not contain; empty if there are
-        none.
-        """
+        """A digest of the frozen weights, which no checkpoint has; empty if there are none."""
         frozen = [(name, one) for name, one in self.named_parameters() if not one.requires_grad]
         digest = hashlib.blake2b(digest_size=8)
         for name, weight in frozen:
@@ -190,31 +174,34 @@ def with_noise(
     thread that is one batch ahead of the device.
     """
     if noise is None:
-        yield from ((batch, None) for batch in examples)
+        yield from zip(examples, itertools.repeat(None))
         return
     device = next(model.parameters()).device
     with ThreadPoolExecutor(1) as thread:
-
-        def drawing(batch: Batch) -> tuple[Batch, Future[Tensor]]:
-            return batch, thread.submit(noise.draw, batch["ids"], model.signal_shape(batch))
-
-        begun = itertools.chain(map(drawing, examples), [None])
-        for now, _ in itertools.pairwise(begun):
-            assert now is not None
-            yield now[0], sent(now[1].result(), device)
+        drawn: Iterator[Any] = (
+            (batch, thread.submit(noise.draw, batch["ids"], model.signal_shape(batch)))
+            for batch in examples
+        )
+        for (batch, drawing), _ in itertools.pairwise(itertools.chain(drawn, [None])):
+            yield batch, sent(drawing.result(), device)
 
 
 @torch.no_grad()
 def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
-    """σ_x, the standard deviation of the clean signal over all unpadded positions, in one pass."""
-    count, total, squares = 0, 0.0, 0.0
+    """σ_x, the standard deviation of the clean signal over all unpadded positions."""
     with model.weights_outside_passes():
-        for batch in batches:
-            signal, mask = model.signal(batch)
-            values = signal[mask].double()
-            count += values.numel()
-            total += values.sum().item()
-            squares += values.square().sum().item()
+        signals = map(model.signal, batches)
+        return deviation(signal[mask] for signal, mask in signals)
+
+
+def deviation(parts: Iterable[Tensor]) -> float:
+    """The standard deviation of all numbers of some tensors, in one pass."""
+    count, total, squares = 0, 0.0, 0.0
+    for part in parts:
+        values = part.double()
+        count += values.numel()
+        total += values.sum().item()
+        squares += values.square().sum().item()
     mean = total / count
     sigma = math.sqrt(max(squares / count - mean**2, 0.0))
     # The difference of two equal numbers is not always 0. Noise refuses a σ_x of 0 or NaN.

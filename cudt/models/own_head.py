@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from cudt.models.pretrained import FIVE_TOKENS, Anatomy, dissect, first, hooked
 
-#: Finding the layers takes forward passes, so each model is dissected once. An anatomy knows the
-#: modules of a model, but not the model itself, so it does not keep it alive.
+#: Each model is dissected once. An anatomy knows the modules of a model, but not the model itself,
+#: so it does not keep it alive.
 _KNOWN: WeakKeyDictionary[nn.Module, Anatomy] = WeakKeyDictionary()
 
 
@@ -32,10 +32,9 @@ def layer_losses(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
     f_l is the loss that the model would report if layer l were its last: its own final norm,
     pooler, head and loss on X_l. f_L is the model's own loss. The embedding is not a layer.
 
-    `model` is any model whose forward pass returns `loss` and `hidden_states`, such as
-    `…ForSequenceClassification`, `…ForTokenClassification` or `…ForCausalLM`, also wrapped by peft.
-    `batch` holds its keyword arguments, with `labels`; labels of −100 are ignored wherever the
-    model's own loss ignores them. The logits of all L layers are kept for the backward pass.
+    `model` is any model that returns `loss` and `hidden_states`, such as `…ForCausalLM` or
+    `…ForSequenceClassification`, also wrapped by peft. `batch` holds its keyword arguments, with
+    `labels`. The logits of all L layers are kept for the backward pass.
     """
     if batch.get("labels") is None:
         raise ValueError("batch has no 'labels', and without them the model computes no loss")

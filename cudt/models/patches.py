@@ -17,9 +17,7 @@ from cudt.utils.errors import UserError
 
 
 def to_patches(frames: Tensor, side: int) -> Tensor:
-    """(examples, T, height, width) to a sequence for each patch position: (examples · positions, T,
-    side²).
-    """
+    """(examples, T, height, width) to sequences of patches, (examples · positions, T, side²)."""
     examples, length, height, width = frames.shape
     grid = frames.reshape(examples, length, height // side, side, width // side, side)
     return grid.permute(0, 2, 4, 1, 3, 5).reshape(-1, length, side * side)

@@ -1,6 +1,4 @@
-"""Pretrained models of transformers: their layers and final norm are found, their layers' states
-are read by hooks, and they are trained in full or by adapters.
-"""
+"""Pretrained models of transformers: layers and final norm are found, states are read by hooks."""
 
 from __future__ import annotations
 
@@ -41,18 +39,14 @@ class Anatomy:
     """The layers of a model, and its final norm."""
 
     layers: tuple[nn.Module, ...]
-    """The modules whose outputs are X_1 … X_L, in order; layers that share their weights are the
-    same module."""
+    """The modules whose outputs are X_1 … X_L; those that share weights are the same module."""
     final_norm: nn.Module | None
-    """The norm after the last layer of a pre-norm model, which belongs to the readout of every
-    layer."""
+    """The norm after the last layer of a pre-norm model, which belongs to every readout."""
 
 
 def dissect(model: Any, inputs: dict[str, Tensor]) -> Anatomy:
     """Find the layers in one forward pass: the modules whose outputs are the hidden states that the
-    model lists.
-
-    Families name and nest their layers differently, but all return `hidden_states`.
+    model lists. Families name and nest their layers differently, but all list these.
     """
     calls, output = _watched(model, inputs)
     embedding, *states = getattr(output, "hidden_states", None) or (None,)
@@ -85,10 +79,8 @@ def dissect(model: Any, inputs: dict[str, Tensor]) -> Anatomy:
 @torch.no_grad()
 def _watched(model: Any, inputs: dict[str, Tensor]) -> tuple[list[Call], Any]:
     """The calls of all modules in one forward pass, in the order in which they finish, and its
-    output with hidden states.
-
-    The first such pass makes transformers add hooks to modules inside the layers, for good, which
-    torch.compile cannot trace. There is no function to remove them, so it is done here.
+    output with hidden states. transformers adds hooks for these, for good, which torch.compile
+    cannot trace: they are removed here.
     """
     before = [(one, set(one._forward_hooks), _HOOKED in vars(one)) for one in model.modules()]
     calls: list[Call] = []
@@ -135,9 +127,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 class Pretrained(LayeredModel):
-    """A model of transformers whose layers are read by hooks; subclasses register its modules under
-    the names of saved weights.
-    """
+    """A model of transformers whose layers are read by hooks; subclasses register its modules."""
 
     def __init__(self, anatomy: Anatomy) -> None:
         super().__init__()
@@ -160,9 +150,7 @@ class Pretrained(LayeredModel):
         return list(dict.fromkeys(self._anatomy[0].layers))
 
     def normed(self, state: Tensor) -> Tensor:
-        """The state after a pre-norm model's final norm, which belongs to the readout of every
-        layer.
-        """
+        """The state after a pre-norm model's final norm, which belongs to every readout."""
         norm = self._anatomy[0].final_norm
         return state if norm is None else norm(state)
 
@@ -191,11 +179,9 @@ class PretrainedText(Pretrained):
 
 
 def compile_layers(model: LayeredModel) -> None:
-    """Compile the forward pass of each layer, in place; names of weights and hooks stay as they
-    are.
+    """Compile the forward pass of each layer, in place; names of weights and hooks stay the same.
 
-    Layer by layer, because the layers to read and to back-propagate change between updates: a
-    compiled whole would be compiled anew for each choice. Layers of one kind share their code.
+    A compiled whole would be compiled anew whenever the layers to back-propagate change.
     """
     for module in model.layer_modules():
         module.forward = torch.compile(module.forward)  # hooks run outside of it
@@ -207,13 +193,11 @@ def compile_layers(model: LayeredModel) -> None:
 def with_adapters(
     model: Any, lora: Lora, source: PretrainedName, task_type: str | None = None
 ) -> Any:
-    """The model wrapped by peft: its own weights are frozen, and only its adapters are trained.
+    """The model, loaded from `source`, wrapped by peft: only its adapters are trained.
 
-    The modules of the model stay the same objects; its linear layers are replaced by adapted ones.
-    Linear layers that are frozen before get no adapter: nothing uses their output. The model was
-    loaded from `source`; `task_type` is what peft calls a model with a head.
+    Linear layers that are frozen before get none: nothing uses their output.
     """
-    from peft import LoraConfig, get_peft_model  # it imports all of transformers, which takes long
+    from peft import LoraConfig, get_peft_model  # takes long
 
     linear = ((key, part) for key, part in model.named_modules() if isinstance(part, nn.Linear))
     config = LoraConfig(
@@ -238,9 +222,7 @@ def save_adapters(adapted: Any, folder: Path) -> None:
 
 
 def save_encoder(encoder: Any, head: nn.Module | None, folder: Path) -> str:
-    """Save an encoder for transformers, or its adapters for peft, next to its configuration and its
-    readout; returns Python that loads them.
-    """
+    """Save an encoder or its adapters, and its readout; returns Python that loads them."""
     read = ""
     if head is not None:
         read = "from safetensors.torch import load_file\n"
@@ -253,12 +235,9 @@ def save_encoder(encoder: Any, head: nn.Module | None, folder: Path) -> str:
         encoder.config.save_pretrained(folder)  # it has the names of the classes
         return read + loading("peft", "AutoPeftModelForFeatureExtraction")
     encoder.save_pretrained(folder)
-    # Without it, transformers would make a random pooler where cudt has none.
-    takes_option = "add_pooling_layer" in inspect.signature(type(encoder).__init__).parameters
-    lost = takes_option and getattr(encoder, "pooler", None) is None
-    return read + loading("transformers", "AutoModel", ", add_pooling_layer=False" if lost else "")
+    return read + loading("transformers", "AutoModel")
 
 
-def loading(library: str, name: str, options: str = "") -> str:
+def loading(library: str, name: str) -> str:
     """Python that loads a model from FOLDER."""
-    return f'from {library} import {name}\nmodel = {name}.from_pretrained("FOLDER"{options})'
+    return f'from {library} import {name}\nmodel = {name}.from_pretrained("FOLDER")'

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -20,9 +20,6 @@ from accelerate.utils import parse_flag_from_env
 from torch import Tensor, nn
 
 from cudt.utils import processes
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
 
 
 def is_asked_for() -> bool:
@@ -39,40 +36,31 @@ def prepared(layerwise: Any, accelerator: Accelerator) -> nn.Module:
 
 
 def _shard(layerwise: Any, accelerator: Accelerator) -> None:
-    """Shard a model and its layer losses in place, layer by layer: all of it need not fit the
-    device at once.
-
-    Every process has built the same model, on the CPU.
-    """
+    """Shard a model, which every process has built on the CPU, and its layer losses in place."""
     # Imported here and below: it takes more than a second, and few runs are sharded.
+    from torch.distributed import fsdp
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import (
-        MixedPrecisionPolicy,
-        fully_shard,
-        register_fsdp_forward_method,
-    )
 
     kind, is_mixed = accelerator.device.type, accelerator.mixed_precision == "bf16"
     mesh = init_device_mesh(kind, (accelerator.num_processes,))
-    policy = MixedPrecisionPolicy(
-        torch.bfloat16 if is_mixed else None, torch.float32 if is_mixed else None
-    )
+    dtypes = (torch.bfloat16, torch.float32) if is_mixed else (None, None)
+    policy = fsdp.MixedPrecisionPolicy(*dtypes)
     frees = parse_flag_from_env("FSDP_RESHARD_AFTER_FORWARD", True)
     for weight in layerwise.parameters():
         # FSDP shards no others.
         weight.data = weight.data.contiguous()
     for layer in layerwise.model.layer_modules():
-        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=frees)
+        fsdp.fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=frees)
     # Resharded after every pass, also one without a backward pass, so that weights are always
     # shards between passes.
-    fully_shard(layerwise, mesh=mesh, reshard_after_forward=True)
+    fsdp.fully_shard(layerwise, mesh=mesh, reshard_after_forward=True)
     if is_mixed:
         for name in ("forward", "judge"):
             # What is outside of the layers computes in their format, too; without the cache, which
             # would keep copies of the layers' weights until the end of the pass.
             autocast = torch.autocast(kind, torch.bfloat16, cache_enabled=False)
             setattr(layerwise, name, autocast(getattr(layerwise, name)))
-    register_fsdp_forward_method(layerwise, "judge")
+    fsdp.register_fsdp_forward_method(layerwise, "judge")
 
     @contextmanager
     def gathered() -> Iterator[None]:
@@ -90,22 +78,6 @@ def is_sharded(module: nn.Module) -> bool:
     return hasattr(module, "unshard")
 
 
-def whole(weight: Tensor) -> Tensor:
+def whole(weight: Any) -> Tensor:
     """A weight, gathered from all processes if it is sharded; then all of them must call it."""
-    return weight.full_tensor() if _is_shard(weight) else weight
-
-
-def like(value: Tensor, weight: Tensor) -> Tensor:
-    """This process's shard of a whole tensor, if a weight is sharded; otherwise the tensor."""
-    if not _is_shard(weight):
-        return value
-    from torch.distributed.tensor import distribute_tensor
-
-    # Every process has the whole tensor, so that nothing is sent. Cloned, because the shard is a
-    # view of it.
-    mesh, placements = weight.device_mesh, weight.placements
-    return distribute_tensor(value, mesh, placements, src_data_rank=None).clone()
-
-
-def _is_shard(weight: Tensor) -> TypeGuard[DTensor]:
-    return hasattr(weight, "full_tensor")
+    return weight.full_tensor() if hasattr(weight, "full_tensor") else weight

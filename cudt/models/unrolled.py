@@ -5,15 +5,8 @@ With tokens x_1 … x_T in the rows of X, a layer attends symmetrically and then
     Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ                  similar to a descent step on g₁
     X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)       a proximal gradient step on g₂
 
-W_s contains the residual connection (1−η)I. The energies, what theory guarantees for the two steps,
-and how much of it holds after training, are in docs/background/energies.md.
-
-`unrolled` reads texts. `unrolled_video` reads patches of pixels (patches.py): the rows of X are the
-patches of one position over T frames, and a layer's state is its reconstruction. Its weights start
-from cosines, like DUST's: W₁ = Dᵀ/‖D‖ with the overcomplete dictionary D, so that attention
-compares patches by their cosine coefficients, and W₂ = −I, so that W_s = I and a layer first passes
-on the output of attention. Pixels are scaled to 0 to 1: with 0 to 255 the products in attention
-would be in the millions, and the softmax would select a single frame instead of averaging.
+W_s contains the residual connection (1−η)I. The energies, and how much of the theory holds after
+training, are in docs/background/energies.md. `unrolled` reads texts, `unrolled_video` frames.
 """
 
 from __future__ import annotations
@@ -46,9 +39,8 @@ Config = sections.Unrolled
 class _Gram(torch.autograd.Function):
     """Y Yᵀ of each sequence, −∞ in the columns of padding.
 
-    Autograd would take two products for the gradient of Y, one of them with a slow layout, and one
-    more pass for the mask; (G + Gᵀ) Y is one product, and the softmax makes G zero in the columns
-    of padding.
+    Its gradient (G + Gᵀ) Y is one product; autograd would take two. The softmax makes G zero in the
+    columns of padding.
     """
 
     @staticmethod
@@ -64,9 +56,7 @@ class _Gram(torch.autograd.Function):
 
 
 def attention(y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """softmax(Y Yᵀ), (sequences, T, T): the weights of attention with queries = keys = Y; padding
-    is masked.
-    """
+    """softmax(Y Yᵀ), (sequences, T, T): attention with queries = keys = Y; padding is masked."""
     logits: Tensor = _Gram.apply(y, mask)  # type: ignore[no-untyped-call]
     return torch.softmax(logits, dim=-1)
 
@@ -74,16 +64,12 @@ def attention(y: Tensor, mask: Tensor | None = None) -> Tensor:
 def relu_step(z: Tensor, w2: Tensor, step_size: float) -> Tensor:
     """ReLU(W_s z) with W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ), for each token."""
     identity = torch.eye(len(w2), dtype=w2.dtype, device=w2.device)
-    # W_s is formed first: it is smaller than z, so the residual connection takes no pass over the
-    # tokens.
+    # W_s is formed first, because it is smaller than z.
     return torch.relu_(z @ ((1 - step_size) * identity - (0.5 * step_size) * (w2 + w2.T)))
 
 
 class UnrolledLayer(nn.Module):
-    """A layer, X⁺ = ReLU(softmax(Y Yᵀ) X W_s) with Y = X W₁ᵀ; a module so that it can be compiled.
-
-    It gets its weights, because layers may share them.
-    """
+    """X⁺ = ReLU(softmax(Y Yᵀ) X W_s) with Y = X W₁ᵀ; a module so that it can be compiled."""
 
     def __init__(self, step_size: float) -> None:
         super().__init__()
@@ -115,9 +101,7 @@ class _Unrolled(LayeredModel):
 
 
 class UnrolledTransformer(_Unrolled):
-    """Word and position embeddings, L unrolled layers, and one linear readout of the mean over
-    tokens.
-    """
+    """Word and position embeddings, L layers, and a linear readout of the mean over tokens."""
 
     def __init__(
         self, config: Config, words: nn.Embedding, max_length: int, n_classes: int
@@ -169,8 +153,7 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
         return UnrolledTransformer(config, nn.Embedding(n_words, config.width or 64), *sizes)
     if not isinstance(task, TextClassification):
         raise UserError(
-            "model.embeddings_from: this task has a vocabulary of its own; remove the key, or set "
-            "task.name to imdb, mnli or text"
+            "model.embeddings_from: this task has a vocabulary of its own; remove the key"
         )
     weights = hub.load_encoder(config.source, data_root).get_input_embeddings().weight.detach()
     check_vocabulary(task.tokenizer, len(weights), config.source)
@@ -190,7 +173,12 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
 
 
 class UnrolledVideo(PatchModel, _Unrolled):
-    """L unrolled layers on patches of pixels from 0 to 1."""
+    """L unrolled layers on the patches of one position over T frames; a state is a reconstruction.
+
+    Weights start from cosines, like DUST's: W₁ = Dᵀ/‖D‖, so that attention compares cosine
+    coefficients, and W₂ = −I, so that W_s = I and a layer first passes on the output of attention.
+    Pixels are scaled to 0 to 1: with 0 to 255 the softmax would select a single frame.
+    """
 
     def __init__(self, config: sections.UnrolledVideo, task: Task) -> None:
         super().__init__(config, task)

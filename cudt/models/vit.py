@@ -12,8 +12,8 @@ every patch.
 
 `linear`, for tokens of any width: one linear map for all layers, from the normed token to the p²
 grey pixels of its patch. The model's final norm comes first, because the size of the tokens differs
-between layers (60 times between the third and the last of DINOv2-small). The map starts at 0: every
-layer answers the mean grey of the image processor, whose loss is about f_0.
+between layers. The map starts at 0: every layer answers the mean grey of the image processor, whose
+loss is about f_0.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ Config = sections.Vit
 class ViT(FrameModel, Pretrained):
     """An image encoder; the last tokens of every layer, one for each patch, are read as images."""
 
+    mean: Tensor
+    deviation: Tensor
+
     def __init__(self, encoder: Any, processor: Any, frame: tuple[int, int], linear: bool) -> None:
         self.processed = _size(processor)
         # Not blank: a model could answer 0 to 0, with and without its norm.
@@ -54,16 +57,9 @@ class ViT(FrameModel, Pretrained):
         self.resample: int = processor.resample
         self.frame = frame
         # The processor maps a pixel to (scale · x − mean) / deviation in each channel.
-        self.scale = processor.rescale_factor if processor.do_rescale else 1.0
-        normalises = processor.do_normalize
-        mean, deviation = (
-            torch.tensor(values if normalises else [without] * 3).view(3, 1, 1)
-            for values, without in ((processor.image_mean, 0.0), (processor.image_std, 1.0))
-        )
-        self.mean: Tensor
-        self.deviation: Tensor
-        self.register_buffer("mean", mean, persistent=False)
-        self.register_buffer("deviation", deviation, persistent=False)
+        self.scale: float = processor.rescale_factor
+        for name, values in (("mean", processor.image_mean), ("deviation", processor.image_std)):
+            self.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
         self.encoder = encoder
         self.head: nn.Linear | None = None
         if linear:
@@ -76,16 +72,12 @@ class ViT(FrameModel, Pretrained):
         self.encoder = with_adapters(self.encoder, lora, source)
 
     def process(self, frames: Tensor) -> Tensor:
-        """The encoder's input, (examples · T, 3, …), from frames (examples, T, height, width) with
-        values 0 to 255.
-        """
+        """The encoder's input, (examples · T, 3, …), from frames with values 0 to 255."""
         pictures = frames.flatten(0, 1).unsqueeze(1).expand(-1, 3, -1, -1)
         return (self.scale * self._resized(pictures, self.processed) - self.mean) / self.deviation
 
     def unprocess(self, pictures: Tensor, n_frames: int) -> Tensor:
-        """The inverse of `process`, with channels averaged; pictures with one channel have it in
-        place of all three.
-        """
+        """The inverse of `process` for pictures with three channels, which are averaged, or one."""
         grey = ((pictures * self.deviation + self.mean) / self.scale).mean(1, keepdim=True)
         return self._resized(grey, self.frame).reshape(-1, n_frames, *self.frame)
 
@@ -96,9 +88,7 @@ class ViT(FrameModel, Pretrained):
         self.encoder(pixel_values=self.process(signal))
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
-        """The patch tokens, which follow class and other tokens, as pixels in the order of the
-        patch embedding.
-        """
+        """The patch tokens, which are the last ones, as pixels in the patch embedding's order."""
         rows, columns = (length // self.side for length in self.processed)
         tokens = state[:, -rows * columns :]
         if self.head is not None:
@@ -147,9 +137,7 @@ def _size(processor: Any) -> tuple[int, int]:
 
 @torch.enable_grad()
 def _freeze_unused(model: ViT) -> None:
-    """Freeze weights that no reconstruction uses (final norm, pooler): processes would wait for
-    their gradients.
-    """
+    """Freeze what no reconstruction uses (final norm, pooler): processes wait for gradients."""
     batch = {"frames": torch.zeros(1, 1, *model.frame)}
     answer = model.readout(model.layer_states(batch["frames"], batch)[-1], batch)
     weights = list(model.parameters())

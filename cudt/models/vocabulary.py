@@ -32,11 +32,8 @@ CHUNK = 2**24
 
 
 def positions(batch: Batch) -> Tensor:
-    """The indices of labelled tokens in the flattened batch, in order.
-
-    A task puts them into its batches as `labelled`: finding them on a GPU makes the CPU wait.
-    """
-    if "labelled" in batch:
+    """The indices of labelled tokens in the flattened batch, in order."""
+    if "labelled" in batch:  # by the task, because finding them on a GPU makes the CPU wait
         return batch["labelled"]
     return (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
 
@@ -53,8 +50,7 @@ class HeadGradient:
     """∂J/∂head of all layers, added up in one buffer while their losses are computed."""
 
     announced: Tensor
-    """∂J/∂losses, (layers, examples), of losses that are still to be computed, up to a factor,
-    which the backward pass finds."""
+    """∂J/∂losses, (layers, examples), up to a factor, which the backward pass finds."""
     total: Tensor | None = None
 
 
@@ -111,10 +107,8 @@ class TokenLogits:
 
 
 class _Losses(torch.autograd.Function):
-    """The loss of each token, with gradients for the states and the head.
-
-    With a `total` gradient, the part of the head is added to it for given `weights` of the losses.
-    Of the layers that share it, the first in the backward pass hands it over.
+    """The loss of each token. With a `total`, the head's gradient for given `weights` of the losses
+    is added to it; of the layers that share it, the first in the backward pass hands it over.
     """
 
     @staticmethod
@@ -169,9 +163,7 @@ def _factors(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 def _chunks(
     states: Tensor, head: Tensor, targets: Tensor, dtype: torch.dtype
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """For each chunk of tokens its slice, the losses, and log softmax, which the next chunk
-    overwrites.
-    """
+    """For each chunk of tokens its slice, losses and log softmax, which the next overwrites."""
     tokens, words = len(targets), len(head)
     n_chunks = max(1, -(-tokens // max(1, CHUNK // words)))
     # Chunks of equal size: a short last one would take more time per token.

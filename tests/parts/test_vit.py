@@ -85,9 +85,9 @@ def test_a_linear_readout_maps_normed_tokens_to_the_pixels_of_their_patches(tmp_
     plain = AutoModel.from_pretrained(tmp_path).eval()
     states = model.layer_states(frames, batch_of(frames))
     assert model.head is not None
-    grey = 127.5 if family == "vit" else pytest.approx(127.5, abs=1)
-    # At its start the map is 0, so that every layer answers the mean grey.
-    assert all(model.readout(one, batch_of(frames)).mean().item() == grey for one in states)
+    for state in states:  # the map starts at 0
+        read = model.readout(state, batch_of(frames))
+        assert torch.allclose(read, torch.tensor(127.5), atol=1e-2)
     torch.nn.init.normal_(model.head.weight)
     torch.nn.init.normal_(model.head.bias)
     closed = plain(pixel_values=model.process(frames)).last_hidden_state.unflatten(0, (2, 3))

@@ -61,10 +61,9 @@ class Causal(PretrainedText):
 
     def readout_weights(self) -> list[nn.Parameter]:
         """The head, unless it is frozen or shared with the embeddings."""
-        head, words = self._head[0], self._backbone[0].get_input_embeddings()
-        return (
-            [head.weight] if head.weight.requires_grad and head.weight is not words.weight else []
-        )
+        words = self._backbone[0].get_input_embeddings().weight
+        weights = self._head[0].parameters()
+        return [one for one in weights if one.requires_grad and one is not words]
 
     def save_pretrained(self, folder: Path) -> str:
         if not self.signal_is_learned:

@@ -112,16 +112,6 @@ def test_the_announced_gradient_of_a_trained_head_is_that_of_logits_computed_aga
     assert same(expected, found, atol=2e-6)
 
 
-def test_thinned_labels_are_read_at_every_layer_but_the_last(folders):
-    layerwise = LayerwiseLosses(build_causal(folders["tied"]), instructions())
-    kept = torch.tensor([2, 10, 21, 25])
-    labels = torch.full_like(BATCH["labels"], -100).flatten()
-    labels[kept] = BATCH["labels"].flatten()[kept]
-    thinned = {**BATCH, "labels": labels.view_as(BATCH["labels"]), "labelled": kept}
-    found, whole, few = layerwise(BATCH, thinned=thinned), layerwise(BATCH), layerwise(thinned)
-    assert torch.allclose(found, torch.cat([few[:-1], whole[-1:]]), atol=1e-6)
-
-
 def test_weights_in_bf16_have_adapters_and_losses_in_fp32(folders):
     model = build_causal(folders["tied"], lora=Lora(rank=2), dtype="bf16")
     kinds = {("lora_" in name, weight.dtype) for name, weight in model.named_parameters()}
@@ -134,10 +124,6 @@ def test_weights_in_bf16_have_adapters_and_losses_in_fp32(folders):
     losses.sum().backward()
     learned = [weight for weight in model.parameters() if weight.requires_grad]
     assert all(one.grad is not None and one.grad.dtype == torch.float32 for one in learned)
-    judged, scores = layerwise.judge(BATCH)
-    assert judged.dtype == torch.float64
-    assert torch.allclose(judged.float(), losses, rtol=1e-5)
-    assert ((scores >= 0) & (scores <= 1)).all()
 
 
 @pytest.mark.parametrize("family", list(REFUSED))

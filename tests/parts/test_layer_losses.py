@@ -158,9 +158,3 @@ def test_the_standard_error_over_clips_is_that_of_their_means():
     (verdict,) = judge(grouped.losses, grouped.weights, 1.0, [0.1], torch.zeros(1))
     means = losses.reshape(4, 3).mean(1)
     assert verdict.standard_error == pytest.approx((means.std() / 2).item())
-
-
-def test_an_example_without_weight_does_not_count():
-    part = drawn(0, IDS)
-    part.weights[2] = 0
-    assert part.grouped(part.ids).layer_losses.tolist() == pytest.approx(part.layer_losses.tolist())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -167,15 +166,6 @@ def test_targets_say_which_modules_get_adapters(folders, family, targets, adapte
 def test_targets_that_do_not_exist_are_refused(folders):
     with pytest.raises(UserError, match=r"BertModel: Target modules .*nowhere.* not found"):
         build(folders, "bert", Lora(targets=["nowhere"]))
-
-
-def test_an_adapter_stores_the_version_of_its_base_model(folders, monkeypatch, tmp_path):
-    """peft loads that version with the adapter. The folder stands for a model of the hub."""
-    of_folder = hub.load_causal_lm
-    monkeypatch.setattr(hub, "load_causal_lm", lambda name, *rest: of_folder(str(name), *rest))
-    model = build_causal(folders["llama"], lora=Lora(), revision="v1")
-    model.save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "adapter_config.json").read_text())["revision"] == "v1"
 
 
 # ---------------------------------------------------------------- encoders

@@ -20,7 +20,7 @@ from cudt.utils.errors import UserError
 from tests.pretrained import IMAGE_CONFIGS, tiny_vision
 from tests.shapes import batch_of, tiny_videos
 
-EXTRA_TOKENS = {"vit": 1, "deit": 2, "beit": 1, "dinov2": 1, "dinov2-registers": 3, "dinov3": 3}
+EXTRA_TOKENS = {"vit": 1, "beit": 1, "dinov2": 1, "dinov3": 3}
 OTHER_SIZE = {"size": {"height": 24, "width": 32}}
 OTHER_MEANS = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 PROCESSORS: dict[str, dict[str, Any]] = {

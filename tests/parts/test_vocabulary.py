@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from cudt.models import vocabulary
-from cudt.models.vocabulary import HeadGradient, TokenLogits, labels_of, positions
+from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.tasks.base import IGNORED
 from tests.products import Products
 
@@ -135,12 +135,3 @@ def test_a_hit_is_the_likeliest_word_and_judging_has_no_gradients():
     assert losses.dtype == hits.dtype == torch.float64
     assert hits.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 2])
     assert len(targets) == TOKENS
-
-
-def test_labels_positions_and_counts_of_a_batch():
-    batch = {"labels": torch.tensor([[_, 3, 5], [_, _, _], [7, _, 9]])}
-    assert positions(batch).tolist() == [1, 2, 6, 8]
-    assert positions({**batch, "labelled": torch.tensor([1, 8])}).tolist() == [1, 8]
-    targets, rows, counts = labels_of(batch)
-    assert (targets.tolist(), rows.tolist()) == ([3, 5, 7, 9], [0, 0, 2, 2])
-    assert counts.tolist() == [2, 1, 2]  # an example without labels has a mean of 0

@@ -219,7 +219,11 @@ def test_two_processes_that_share_the_weights_train_as_one(llama, tmp_path, sett
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "shared"),
-    [((2, True), (1, False), "2 to 1"), ((2, True), (2, True), "2 to 2"), ((1, False), (2, True), "1 to 2")],
+    [
+        ((2, True), (1, False), "2 to 1"),
+        ((2, True), (2, True), "2 to 2"),
+        ((1, False), (2, True), "1 to 2"),
+    ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_shards_resume_on_another_number_of_processes(llama, tmp_path, before, after, shared):

@@ -59,10 +59,7 @@ On = Annotated[
     ),
 ]
 Workers = Annotated[
-    int,
-    typer.Option(
-        min=1, help="Number of processes: they share the runs, or the noise levels of a few runs."
-    ),
+    int, typer.Option(min=1, help="Number of runs evaluated at the same time, one process each.")
 ]
 
 
@@ -141,8 +138,7 @@ def _evaluate_shared(
     """Check all runs, let worker processes evaluate them, and print the curves; a run that fails
     stops no other.
     """
-    from cudt.sweep.display import SweepDisplay
-    from cudt.sweep.evaluate_runs import evaluate_runs
+    from cudt.evaluation.workers import evaluate_runs
 
     if processes.count() > 1:
         raise UserError(
@@ -150,7 +146,7 @@ def _evaluate_shared(
             "themselves"
         )
     _check(runs, asked)
-    failed = evaluate_runs(runs, asked, n_workers, SweepDisplay(console))
+    failed = evaluate_runs(runs, asked, n_workers, progress_on(console))
     for run in runs:
         if run.path not in failed:
             _print_result(console, run, asked.n_samples)

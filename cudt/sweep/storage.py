@@ -93,11 +93,18 @@ def without_password(url: str) -> str:
     return bare.render_as_string(hide_password=False)
 
 
+def exists(url: str) -> bool:
+    """Whether a storage can have trials: an SQLite file may not exist yet."""
+    try:
+        parsed = make_url(url)
+    except SQLAlchemyError as error:
+        raise UserError(f"--storage: {error}") from None
+    return parsed.get_backend_name() != "sqlite" or Path(parsed.database or "").is_file()
+
+
 def sweeps_in(url: str) -> dict[str, Sweep]:
     """The sweeps of a storage by the names of their first studies; creates no file."""
-    parsed = make_url(url)
-    is_file = parsed.get_backend_name() == "sqlite" and parsed.database is not None
-    if is_file and not Path(str(parsed.database)).is_file():
+    if not exists(url):
         return {}
     return {
         one.study_name: from_texts(one.user_attrs["sweep"])

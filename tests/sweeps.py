@@ -13,12 +13,13 @@ from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
 from cudt.sweep.storage import open_storage, own_storage
 from cudt.sweep.studies import ArmStudy, studies_of
-from cudt.sweep.worker import AfterEpoch, Job, Outcome
+from cudt.sweep.worker import Referee, SweepOptions
 from cudt.utils.errors import TrainingPrunedError, UserError
 from tests.conftest import TINY
 
 #: The `--set` options of TINY as a search file's `fixed`.
 FIXED = {key: yaml.parse(text, key) for key, _, text in (one.partition("=") for one in TINY)}
+Found = tuple[float, dict[str, Any]]
 ALPHAS: dict[str, Any] = {"descent.alpha": [0.1, 0.2, 0.3]}
 ALPHA: dict[str, Any] = {"descent.alpha": {"low": 0.0, "high": 0.5}}
 
@@ -57,15 +58,14 @@ def sweep_of(folder: Path, **changes: Any) -> Sweep:
     return definition.load(str(write_search(folder, **changes)))
 
 
-def begun(sweep: Sweep, out: Path, url: str | None = None) -> tuple[list[ArmStudy], Job]:
-    """The studies of a sweep with every cell enqueued, and the job of its workers."""
+def begun(sweep: Sweep, out: Path, url: str | None = None) -> tuple[list[ArmStudy], SweepOptions]:
+    """The studies of a sweep with every cell enqueued, and the options of its workers."""
     sweep.folder(out).mkdir(parents=True, exist_ok=True)
     url = url or own_storage(sweep.folder(out))
     studies = studies_of(sweep, open_storage(url, heartbeat=1))
     for study in studies:
         study.enqueue()
-    job = Job(url, studies[0].study.study_name, out, "cpu", cell=on_the_hill, heartbeat=1)
-    return studies, job
+    return studies, SweepOptions(out, "cpu", storage=url, cell=on_the_hill, heartbeat=1)
 
 
 # ---------------------------------------------------------------- instead of training
@@ -83,40 +83,40 @@ def notes(out: Path) -> list[str]:
 
 
 def on_the_hill(
-    recipe: NamedRecipe, arm: ArmStudy, job: Job, after_epoch: AfterEpoch | None
-) -> Outcome:
+    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
+) -> Found:
     """The score is a smooth hill over α, highest at 0.23; seeds are told apart."""
     settings = recipe.settings
-    note(job.out, f"{settings.objective} {settings.descent.alpha:.6g} {settings.seed}")
+    note(options.out, f"{settings.objective} {settings.descent.alpha:.6g} {settings.seed}")
     score = 0.9 - 4 * (settings.descent.alpha - 0.23) ** 2 - settings.seed / 100
-    run = f"{recipe.name}/{settings.objective}-{recipe.identity()}"
-    return Outcome(score, {"run": run, "updates": 6, "feasible": True})
+    return score, {"updates": 6, "feasible": True, "violated": 0}
 
 
 def slowly(
-    recipe: NamedRecipe, arm: ArmStudy, job: Job, after_epoch: AfterEpoch | None
-) -> Outcome:
+    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
+) -> Found:
     """The same after the number of seconds in the file `pace`."""
-    note(job.out, "begins")
-    time.sleep(float((job.out / "pace").read_text()))
-    return on_the_hill(recipe, arm, job, after_epoch)
+    note(options.out, "begins")
+    time.sleep(float((options.out / "pace").read_text()))
+    return on_the_hill(recipe, arm, options, referee)
 
 
 def fails_at_two_tenths(
-    recipe: NamedRecipe, arm: ArmStudy, job: Job, after_epoch: AfterEpoch | None
-) -> Outcome:
-    if recipe.settings.descent.alpha == 0.2 and not (job.out / "mended").exists():
+    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
+) -> Found:
+    if recipe.settings.descent.alpha == 0.2 and not (options.out / "mended").exists():
         raise UserError("0.2 is not allowed")
-    return on_the_hill(recipe, arm, job, after_epoch)
+    return on_the_hill(recipe, arm, options, referee)
 
 
 def diverges_at_two_tenths(
-    recipe: NamedRecipe, arm: ArmStudy, job: Job, after_epoch: AfterEpoch | None
-) -> Outcome:
+    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
+) -> Found:
     """NaN at α = 0.2, and constraints that only α = 0.1 meets."""
-    found, alpha = on_the_hill(recipe, arm, job, after_epoch), recipe.settings.descent.alpha
-    score = math.nan if alpha == 0.2 else found.score
-    return Outcome(score, {**found.facts, "feasible": alpha == 0.1}, int(alpha != 0.1))
+    score, facts = on_the_hill(recipe, arm, options, referee)
+    alpha = recipe.settings.descent.alpha
+    score = math.nan if alpha == 0.2 else score
+    return score, {**facts, "feasible": alpha == 0.1, "violated": int(alpha != 0.1)}
 
 
 #: By α, the validation metric after each epoch; the last one is the score.
@@ -124,13 +124,13 @@ CURVES = {0.1: [0.5, 0.6, 0.7], 0.2: [0.4, 0.5, 0.6], 0.3: [0.1, 0.2, 0.99], 0.4
 
 
 def curved(
-    recipe: NamedRecipe, arm: ArmStudy, job: Job, after_epoch: AfterEpoch | None
-) -> Outcome:
+    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
+) -> Found:
     """Follows its curve, unless the pruner ends it."""
     curve = CURVES[recipe.settings.descent.alpha]
     for epoch in range(1, len(curve) + 1):
-        note(job.out, f"{recipe.settings.descent.alpha} {epoch}")
+        note(options.out, f"{recipe.settings.descent.alpha} {epoch}")
         so_far = dict(enumerate(curve[:epoch], 1))
-        if after_epoch is not None and after_epoch.is_behind(so_far) and epoch < len(curve):  # type: ignore[attr-defined]
+        if referee is not None and referee.is_behind(so_far) and epoch < len(curve):
             raise TrainingPrunedError(f"pruned after epoch {epoch}")
-    return Outcome(curve[-1], {"updates": 3})
+    return curve[-1], {"updates": 3, "violated": 0}

@@ -24,8 +24,8 @@ from cudt.utils.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cudt.sweep.command import SweepOptions
     from cudt.sweep.definition import Sweep
+    from cudt.sweep.worker import SweepOptions
 
 Search = Annotated[
     str | None,
@@ -75,7 +75,7 @@ def sweep(
     if join:
         refuse_with_join(recipe=recipe, retry_failed=retry_failed)
     loaded = _joined(search, storage) if join else _loaded(search, recipe)
-    from cudt.sweep.command import SweepOptions
+    from cudt.sweep.worker import SweepOptions
 
     trackers = parse_trackers(track)
     options = SweepOptions(

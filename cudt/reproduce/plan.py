@@ -16,7 +16,7 @@ from cudt.reproduce.scale import Experiment, Reproduction
 from cudt.reproduce.stored import ReproduceOptions
 from cudt.sweep import command as sweeps
 from cudt.sweep import results
-from cudt.sweep.command import SweepOptions
+from cudt.sweep.worker import SweepOptions
 from cudt.utils.ranges import ranges
 
 

@@ -25,9 +25,10 @@ from cudt.reproduce.outcome import ExperimentOutcome
 from cudt.reproduce.scale import GENERATED, Experiment, Reproduction
 from cudt.reproduce.stored import ReproduceOptions
 from cudt.runs.find import open_run
-from cudt.sweep.command import SweepOptions, run_sweep
+from cudt.sweep.command import run_sweep
 from cudt.sweep.results import Results
 from cudt.sweep.storage import open_storage
+from cudt.sweep.worker import SweepOptions
 from cudt.utils import device
 from cudt.utils.errors import TrainingInterruptedError, UserError, signal_of
 from cudt.utils.progress import track

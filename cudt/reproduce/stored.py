@@ -13,7 +13,7 @@ from optuna.storages import BaseStorage
 from cudt.config import yaml
 from cudt.reproduce.scale import Experiment, Reproduction, Scale
 from cudt.sweep import definition
-from cudt.sweep.storage import exists, open_storage, own_storage, without_password
+from cudt.sweep.storage import existing, own_storage, without_password
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
 
@@ -75,7 +75,7 @@ def load(storage: BaseStorage, study: str) -> Reproduction:
 def find(url: str, name: str | None) -> Reproduction:
     """The reproduction of a storage; with several, the one whose scale is named."""
     where = without_password(url)
-    storage = open_storage(url) if exists(url) else None
+    storage = existing(url)
     studies = storage.get_all_studies() if storage is not None else []
     names = [study.study_name for study in studies if _SCALE in study.user_attrs]
     found = [study for study in names if name in (None, study.removeprefix(_PREFIX))]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.exceptions import StorageInternalError
-from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages import BaseStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
 from sqlalchemy import URL, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from cudt.sweep.definition import Sweep, from_texts
 from cudt.utils.errors import UserError
@@ -27,6 +26,14 @@ STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
 _SERVER = {"options": "-c timezone=utc", "connect_timeout": 10, "tcp_user_timeout": 20_000}
 
 
+def is_of_storage(error: BaseException | None) -> bool:
+    """Whether a storage that is away, locked or full has led to an error."""
+    # While Optuna handles such an error, it may run into others.
+    while error is not None and not isinstance(error, STORAGE_ERRORS):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def own_storage(folder: Path) -> str:
     """The URL of the SQLite file in a sweep's folder."""
     return URL.create("sqlite", database=str((folder / "study.db").resolve())).render_as_string()
@@ -39,8 +46,13 @@ def open_storage(url: str, heartbeat: int = HEARTBEAT) -> RDBStorage:
         is_sqlite = parsed.get_backend_name() == "sqlite"
         if parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
-        options = {"pool_pre_ping": True, "connect_args": {"timeout": 60} if is_sqlite else _SERVER}
-        storage = _connected(parsed.render_as_string(hide_password=False), options, heartbeat)
+        storage = RDBStorage(
+            parsed.render_as_string(hide_password=False),
+            {"pool_pre_ping": True, "connect_args": {"timeout": 60} if is_sqlite else _SERVER},
+            heartbeat_interval=heartbeat,
+            grace_period=MISSED * heartbeat,
+            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(MOST_DEATHS - 1),
+        )
     except Exception as error:  # SQLAlchemy and the drivers raise many types
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"cannot open storage {without_password(url)}: {reason}") from error
@@ -49,33 +61,18 @@ def open_storage(url: str, heartbeat: int = HEARTBEAT) -> RDBStorage:
     return storage
 
 
-def _connected(url: str, options: dict[str, Any], heartbeat: int) -> RDBStorage:
-    for is_last in (False, False, True):
-        try:
-            return RDBStorage(
-                url,
-                options,
-                heartbeat_interval=heartbeat,
-                grace_period=MISSED * heartbeat,
-                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(MOST_DEATHS - 1),
-            )
-        except (IntegrityError, ProgrammingError):
-            # Of several processes that create the tables at the same moment, one succeeds.
-            if is_last:
-                raise
-            time.sleep(1)
-    raise AssertionError
-
-
 def _lock_at_begin(engine: Any) -> None:
     """Let every transaction of an SQLite file begin with the write lock: it has no row locks, and
     two workers could start one trial.
     """
 
     @event.listens_for(engine, "connect")
-    def _no_own_begin(connection: Any, record: Any) -> None:
+    def _connect(connection: Any, record: Any) -> None:
         # The driver would begin transactions itself, and late.
         connection.isolation_level = None
+        # One log that is synced now and then, instead of files synced at every commit.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Any) -> None:
@@ -93,21 +90,14 @@ def without_password(url: str) -> str:
     return bare.render_as_string(hide_password=False)
 
 
-def exists(url: str) -> bool:
-    """Whether a storage can have trials: an SQLite file may not exist yet."""
-    try:
-        parsed = make_url(url)
-    except SQLAlchemyError as error:
-        raise UserError(f"--storage: {error}") from None
-    return parsed.get_backend_name() != "sqlite" or Path(parsed.database or "").is_file()
+def existing(url: str) -> BaseStorage | None:
+    """The storage of a URL; None for an SQLite file that does not exist, which is not created."""
+    before, _, path = url.partition(":///")
+    return open_storage(url) if before != "sqlite" or Path(path).is_file() else None
 
 
-def sweeps_in(url: str) -> dict[str, Sweep]:
-    """The sweeps of a storage by the names of their first studies; creates no file."""
-    if not exists(url):
-        return {}
-    return {
-        one.study_name: from_texts(one.user_attrs["sweep"])
-        for one in optuna.get_all_study_summaries(open_storage(url))
-        if "sweep" in one.user_attrs
-    }
+def sweeps_in(storage: BaseStorage | None) -> dict[str, Sweep]:
+    """The sweeps of a storage by the names of their first studies."""
+    found = [] if storage is None else optuna.get_all_study_summaries(storage)
+    texts = {one.study_name: one.user_attrs.get("sweep") for one in found}
+    return {name: from_texts(text) for name, text in texts.items() if text is not None}

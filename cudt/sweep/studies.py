@@ -244,17 +244,11 @@ def next_waiting(studies: Sequence[ArmStudy]) -> ArmStudy | None:
     """The study to take a trial from: setting by setting, in each the arm that has begun the
     fewest, so that a stopped sweep has spent equally.
     """
-    for setting in dict.fromkeys(setting_name(one.setting) for one in studies):
-        states = [
-            (one, [cell.state for cell in one.cells().values()])
-            for one in studies
-            if setting_name(one.setting) == setting
-        ]
-        waiting = [
-            (len(every) - every.count("waiting"), index)
-            for index, (_, every) in enumerate(states)
-            if "waiting" in every
-        ]
-        if waiting:
-            return states[min(waiting)[1]][0]
-    return None
+    order = [*dict.fromkeys(setting_name(one.setting) for one in studies)]
+    ranked = []
+    for index, study in enumerate(studies):
+        states = [cell.state for cell in study.cells().values()]
+        if (n_waiting := states.count("waiting")) > 0:
+            begun = len(states) - n_waiting
+            ranked.append((order.index(setting_name(study.setting)), begun, index))
+    return studies[min(ranked)[2]] if ranked else None

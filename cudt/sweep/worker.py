@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,8 +29,7 @@ from cudt.method.constraints import FAILING
 from cudt.method.objectives import objective_class
 from cudt.runs.find import run_for
 from cudt.runs.run import Run
-from cudt.sweep.search import Settings
-from cudt.sweep.storage import HEARTBEAT, STORAGE_ERRORS, open_storage, sweeps_in
+from cudt.sweep.storage import HEARTBEAT, STORAGE_ERRORS, is_of_storage, open_storage, sweeps_in
 from cudt.sweep.studies import ArmStudy, SurplusError, next_waiting, studies_of
 from cudt.training import launch
 from cudt.training.checkpoint import discard
@@ -54,64 +54,72 @@ from cudt.utils.progress import track
 RESTART = 75
 #: Seconds between two looks at the trials of others, and for which an absent storage is waited for.
 _PAUSE, _PATIENCE = 1.0, 300.0
-#: Called after each epoch; may end a training early.
-AfterEpoch = Callable[[Run], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The score of a finished run, and what the tables say about it."""
+class SweepOptions:
+    """The options of `cudt sweep`; none of them changes a result."""
 
-    score: float
-    facts: dict[str, Any]
-    violated: int = 0
-    """How many layers break their constraint; 0 for objectives without constraints."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a worker needs to know; it reads the sweep itself from the storage."""
-
-    storage: str
-    study: str
-    """The first study of the sweep."""
     out: Path
     device: DeviceName = "auto"
     data_root: Path | None = None
+    workers: int = 1
+    retry_failed: bool = False
+    storage: str | None = None
+    """The URL of a database; by default, a SQLite file in the sweep's folder."""
+    join: bool = False
+    """Take part in a sweep as it is, without enqueueing anything."""
     trackers: tuple[str, ...] = ()
-    cell: Callable[[NamedRecipe, ArmStudy, Job, AfterEpoch | None], Outcome] | None = None
-    """Trains and scores a run, instead of `run_cell`."""
     heartbeat: int = HEARTBEAT
+    cell: Cell | None = None
+    """Instead of `run_cell`."""
 
 
-class _CellFailedError(Exception):
-    """A run failed; the reason is in its trial."""
+#: Trains and scores the run of a recipe; returns the score, and what the tables say of the run.
+Cell = Callable[
+    [NamedRecipe, ArmStudy, SweepOptions, "Referee | None"], tuple[float, dict[str, Any]]
+]
+
+
+class _FailedError(Exception):
+    """A run failed, as its trial says."""
+
+
+class _CrashedError(Exception):
+    """A run failed in a way that nobody expects."""
 
 
 # ---------------------------------------------------------------- the loop
 
 
-def main(job: Job) -> int:
-    """Run trials of a sweep until nothing is left; returns the exit code."""
+def main(job: tuple[str, SweepOptions]) -> int:
+    """Run trials of a sweep, named by its first study, until nothing is left; returns the exit
+    code.
+    """
+    (study, options), away_since = job, math.inf
     signal.signal(signal.SIGTERM, _terminate)
-    away_since = math.inf
     while True:
         began = time.monotonic()
         try:
-            sweep = sweeps_in(job.storage)[job.study]
-            return work(studies_of(sweep, open_storage(job.storage, job.heartbeat)), job)
-        except (UserError, *STORAGE_ERRORS) as error:
-            now = time.monotonic()
-            away_since = now if now - began > _PATIENCE else min(away_since, now)
-            if now - away_since > _PATIENCE:
-                reason = str(error.__cause__ or error).strip().split("\n")[0]
-                raise MachineFaultError(f"the storage of the trials fails: {reason}") from error
-            print(f"waiting for the storage: {error}", file=sys.stderr, flush=True)
-            time.sleep(_PAUSE)
+            storage = open_storage(options.storage or "", options.heartbeat)
+            work(studies_of(sweeps_in(storage)[study], storage), options)
+            return 0
+        except _CrashedError as error:
+            traceback.print_exception(error.__cause__)
+            return RESTART
         except TrainingInterruptedError as error:
             return error.exit_code
         except KeyboardInterrupt as error:
             return 128 + signal_of(error)
+        except Exception as error:
+            if not is_of_storage(error):
+                raise
+            now = time.monotonic()
+            away_since = now if now - began > _PATIENCE else min(away_since, now)
+            if now - away_since > _PATIENCE:
+                raise MachineFaultError(f"the storage of the trials fails: {error}") from error
+            print(f"waiting for the storage: {error}", file=sys.stderr, flush=True)
+            time.sleep(_PAUSE)
 
 
 def _terminate(*_: object) -> NoReturn:
@@ -119,129 +127,113 @@ def _terminate(*_: object) -> NoReturn:
     raise TerminatedError
 
 
-def work(studies: Sequence[ArmStudy], job: Job) -> int:
-    """Run trials until no cell of these studies is left; returns the exit code."""
+def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
+    """Run trials until no cell of these studies is left."""
     while any(study.n_left for study in studies):
-        if (study := next_waiting(studies)) is None:
+        if (study := next_waiting(studies)) is not None:
+            attempt = partial(_attempt, study, options)
+            try:
+                study.study.optimize(attempt, n_trials=1, catch=(SurplusError, _FailedError))
+            except (ValueError, UpdateFinishedTrialError) as error:
+                # While the storage was away, others took this worker for dead.
+                if isinstance(error, ValueError) and "Cannot tell" not in str(error):
+                    raise
+        else:
             time.sleep(_PAUSE)
             for one in studies:
                 # Optuna looks for lost workers only in studies that it takes a trial from.
                 optuna.storages.fail_stale_trials(one.study)
                 one.enqueue()
-        elif not _run_one(study, job):
-            return RESTART
-    return 0
 
 
-def _run_one(arm: ArmStudy, job: Job) -> bool:
-    """Run one trial; whether the process is still good for another one."""
-    attempt = _Attempt(arm, job)
+def _attempt(arm: ArmStudy, options: SweepOptions, trial: optuna.Trial) -> float:
+    """Run the cell of a trial to its end; returns the score that Optuna optimizes."""
+    settings, began, run = arm.begin(trial), time.monotonic(), None
+    before = trial.user_attrs.get("seconds", 0.0)
+
+    def facts(**more: Any) -> dict[str, Any]:
+        seconds = round(before + time.monotonic() - began, 1)
+        return {**({} if run is None else _facts(run, options.out)), "seconds": seconds, **more}
+
     try:
-        arm.study.optimize(attempt, n_trials=1, catch=(SurplusError, _CellFailedError))
-    except (ValueError, UpdateFinishedTrialError) as error:
-        # While the storage was away, others took this worker for dead and repeat its trial.
-        if isinstance(error, ValueError) and "Cannot tell" not in str(error):
-            raise
-    return attempt.is_sound
+        recipe = arm.sweep.recipe(arm.setting, arm.name, settings)
+        run = run_for(recipe, options.out)
+        referee = None if arm.arm.pruner is None else Referee(arm, trial)
+        score, found = (options.cell or run_cell)(recipe, arm, options, referee)
+    except (UpdateFinishedTrialError, *STORAGE_ERRORS):
+        raise
+    except (TrainingInterruptedError, KeyboardInterrupt, *MACHINE_ERRORS):
+        arm.repeat(trial, seconds=facts()["seconds"])
+        trial.set_user_attr("interrupted", True)
+        raise
+    except TrainingPrunedError as error:
+        trial.set_user_attr("facts", facts(reason=str(error)))
+        raise optuna.TrialPruned from None
+    except (UserError, TrainingStoppedError) as error:
+        trial.set_user_attr("facts", facts(reason=str(error)))
+        raise _FailedError from error
+    except Exception as error:
+        trial.set_user_attr("facts", facts(reason=f"{type(error).__name__}: {error}"))
+        raise _CrashedError from error
+    trial.set_constraint("violated layers", found["violated"])
+    trial.set_user_attr("facts", facts(**found))
+    # NaN is the worst score, so that a sampler stays away from there.
+    worst = -math.inf if arm.sweep.search.score.direction == "maximize" else math.inf
+    return worst if math.isnan(score) else score
 
 
-class _Attempt:
-    """One run of one trial: what Optuna optimizes."""
-
-    def __init__(self, arm: ArmStudy, job: Job) -> None:
-        self.arm, self.job, self.is_sound = arm, job, True
-
-    def __call__(self, trial: optuna.Trial) -> float:
-        settings, began = self.arm.begin(trial), time.monotonic()
-        before = trial.user_attrs.get("seconds", 0.0)
-
-        def seconds() -> float:
-            return round(before + time.monotonic() - began, 1)
-
-        try:
-            recipe = self.arm.sweep.recipe(self.arm.setting, self.arm.name, settings)
-            referee = None if self.arm.arm.pruner is None else Referee(self.arm, trial)
-            outcome = (self.job.cell or run_cell)(recipe, self.arm, self.job, referee)
-        except (UpdateFinishedTrialError, *STORAGE_ERRORS):
-            raise
-        except (TrainingInterruptedError, KeyboardInterrupt, *MACHINE_ERRORS):
-            self.arm.repeat(trial, seconds=seconds())
-            trial.set_user_attr("interrupted", True)
-            raise
-        except Exception as error:
-            reason = self._reason(error)
-            facts = {"seconds": seconds(), "reason": reason, **self._known(settings)}
-            trial.set_user_attr("facts", facts)
-            if isinstance(error, TrainingPrunedError):
-                raise optuna.TrialPruned from None
-            raise _CellFailedError(reason) from error
-        trial.set_constraint("violated layers", outcome.violated)
-        facts = {"violated": outcome.violated, "seconds": seconds(), **outcome.facts}
-        trial.set_user_attr("facts", facts)
-        # NaN is the worst score, so that a sampler stays away from there.
-        worst = -math.inf if self.arm.sweep.search.score.direction == "maximize" else math.inf
-        return worst if math.isnan(outcome.score) else outcome.score
-
-    def _reason(self, error: Exception) -> str:
-        if isinstance(error, UserError | TrainingStoppedError | TrainingPrunedError):
-            return str(error)
-        self.is_sound = False
-        traceback.print_exception(error)
-        return f"{type(error).__name__}: {error}"
-
-    def _known(self, settings: Settings) -> dict[str, Any]:
-        """What the tables say of a run without a score."""
-        with suppress(UserError, OSError):
-            recipe = self.arm.sweep.recipe(self.arm.setting, self.arm.name, settings)
-            return _named(run_for(recipe, self.job.out), self.job.out)
-        return {}
+def _facts(run: Run, out: Path) -> dict[str, Any]:
+    """A run's folder below `out`, and its number of updates so far."""
+    history = run.read_table("history")
+    updates = None if history.empty else int(history["step"].max())
+    return {"run": run.path.relative_to(out).as_posix(), "updates": updates}
 
 
 # ---------------------------------------------------------------- one run
 
 
 def run_cell(
-    recipe: NamedRecipe, arm: ArmStudy, job: Job, after_epoch: AfterEpoch | None
-) -> Outcome:
+    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
+) -> tuple[float, dict[str, Any]]:
     """Train and score a run. An interrupted run is resumed; a finished run is only scored."""
-    gammas, was_finished = arm.sweep.gammas, run_for(recipe, job.out).info().status == "finished"
-    run = _trained(recipe, job, arm.sweep.title, after_epoch)
-    if isinstance(after_epoch, Referee):
+    score, gammas = arm.sweep.search.score, arm.sweep.gammas
+    was_finished = run_for(recipe, options.out).info().status == "finished"
+    run = _trained(recipe, options, arm.sweep.title, referee)
+    if referee is not None:
         # Others are compared with it, also if it was finished before the sweep.
-        after_epoch.is_behind(epoch_values(run, arm.sweep.search.score.measure))
+        referee.is_behind(epoch_values(run, score.measure))
     with run.locked(wait=True):
         if gammas is not None:
-            evaluate.evaluate_validation(run, gammas, job.device, job.data_root, track)
+            evaluate.evaluate_validation(run, gammas, options.device, options.data_root, track)
         discard(run)
-    info, layers = run.finished_info(), run.read_table("layers")
-    last = layers[layers["split"] == "validation"].sort_values("layer").iloc[-1]
-    facts = {
-        **_named(run, job.out),
+    info, last = run.finished_info(), _last_layer(run)
+    is_constrained = objective_class(info.objective).is_constrained
+    return score_of(run, score.measure, gammas), {
         "best_epoch": info.best.epoch,
         "validation_loss": float(last["loss"]),
         "validation_metric": float(last["metric"]),
         "feasible": info.feasible,
+        "violated": sum(is_constrained and one.verdict in FAILING for one in info.verdicts),
         "monotone": info.monotone,
         # How long it took is not known of a run that was trained before.
         **({"seconds": None} if was_finished else {}),
     }
-    is_constrained = objective_class(info.objective).is_constrained
-    violated = sum(one.verdict in FAILING for one in info.verdicts) if is_constrained else 0
-    return Outcome(score_of(run, arm.sweep.search.score.measure, gammas), facts, violated)
 
 
-def _trained(recipe: NamedRecipe, job: Job, group: str, after_epoch: AfterEpoch | None) -> Run:
+def _trained(
+    recipe: NamedRecipe, options: SweepOptions, group: str, referee: Referee | None
+) -> Run:
     return launch.train(
         recipe,
-        job.out,
-        job.device,
-        job.data_root,
+        options.out,
+        options.device,
+        options.data_root,
         PlainDisplay(SafeConsole()),
         export_model=False,
         keep_weights=True,
         wait=True,
-        after_epoch=after_epoch,
-        track=TrackingRequest(job.trackers, group),
+        after_epoch=referee,
+        track=TrackingRequest(options.trackers, group),
     )
 
 
@@ -252,6 +244,12 @@ def _validation_curve(run: Run) -> dict[float, float]:
     return dict(zip(rows["gamma"].astype(float), rows["value"].astype(float), strict=True))
 
 
+def _last_layer(run: Run) -> Any:
+    """The last layer's loss and metric on validation data at γ_train."""
+    layers = run.read_table("layers")
+    return layers[layers["split"] == "validation"].sort_values("layer").iloc[-1]
+
+
 def score_of(run: Run, measure: str, gammas: Sequence[float] | None) -> float:
     """A run's score on validation data, with its own weights (`training.select`): f_L at γ_train,
     the metric there, or the mean metric over the levels `gammas`, NaN if one of them is.
@@ -259,19 +257,10 @@ def score_of(run: Run, measure: str, gammas: Sequence[float] | None) -> float:
     if measure == "loss":
         return run.finished_info().best.validation_loss
     if measure == "metric":
-        layers = run.read_table("layers")
-        rows = layers[layers["split"] == "validation"].sort_values("layer")
-        return float(rows["metric"].iloc[-1])
+        return float(_last_layer(run)["metric"])
     curve = _validation_curve(run)
     values = [curve.get(gamma, math.nan) for gamma in gammas or []]
     return sum(values) / len(values)
-
-
-def _named(run: Run, out: Path) -> dict[str, Any]:
-    """A run's folder below `out`, and its number of updates so far."""
-    history = run.read_table("history")
-    updates = None if history.empty else int(history["step"].max())
-    return {"run": run.path.relative_to(out).as_posix(), "updates": updates}
 
 
 class Referee:
@@ -293,11 +282,8 @@ class Referee:
         # While the storage is away, training goes on.
         with suppress(*STORAGE_ERRORS):
             if self.is_behind(values):
-                epochs = run.recipe.settings.training.epochs
-                raise TrainingPrunedError(
-                    f"pruned by a sweep after epoch {max(values)} of {epochs}; "
-                    "`cudt train` resumes it"
-                )
+                of = f"epoch {max(values)} of {run.recipe.settings.training.epochs}"
+                raise TrainingPrunedError(f"pruned after {of}; `cudt train` resumes it")
 
     def is_behind(self, values: dict[int, float]) -> bool:
         """Report the epochs that are new; whether the run is to end after the last of them."""

@@ -35,8 +35,8 @@ class Postgres:
             shutil.chown(folder, account.pw_name)
             own = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
             self._account |= own
-        words = ["-D", folder / "data", "-U", "cudt", "-A", "trust", "-E", "UTF8", "--no-sync"]
-        command = [self._programs / "initdb", *words]
+        words = ["-D", str(folder / "data"), "-U", "cudt", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        command = [str(self._programs / "initdb"), *words]
         subprocess.run(command, check=True, capture_output=True, **self._account)
 
     @property
@@ -46,7 +46,7 @@ class Postgres:
     def start(self) -> None:
         """Start the server on its port, and return when it accepts connections."""
         settings = [word for one in _SETTINGS for word in ("-c", one)]
-        command = [self._programs / "postgres", "-D", self._folder / "data"]
+        command = [str(self._programs / "postgres"), "-D", str(self._folder / "data")]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "-p", str(self._port), *settings],
@@ -54,10 +54,11 @@ class Postgres:
                 stderr=log,
                 **self._account,
             )
-        ready = [self._programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self._port), "-q"]
+        ready = [str(self._programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self._port), "-q"]
         end = time.monotonic() + 60
         while subprocess.run(ready).returncode != 0:
-            assert self._process.poll() is None and time.monotonic() < end
+            assert self._process.poll() is None
+            assert time.monotonic() < end
             time.sleep(0.05)
 
     def crash(self) -> None:

@@ -87,8 +87,9 @@ def on_the_hill(
 ) -> Found:
     """The score is a smooth hill over α, highest at 0.23; seeds are told apart."""
     settings = recipe.settings
-    note(options.out, f"{settings.objective} {settings.descent.alpha:.6g} {settings.seed}")
-    score = 0.9 - 4 * (settings.descent.alpha - 0.23) ** 2 - settings.seed / 100
+    alpha: Any = settings.descent.alpha
+    note(options.out, f"{settings.objective} {alpha:.6g} {settings.seed}")
+    score = 0.9 - 4 * (alpha - 0.23) ** 2 - settings.seed / 100
     return score, {"updates": 6, "feasible": True, "violated": 0}
 
 
@@ -127,9 +128,10 @@ def curved(
     recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
 ) -> Found:
     """Follows its curve, unless the pruner ends it."""
-    curve = CURVES[recipe.settings.descent.alpha]
+    alpha: Any = recipe.settings.descent.alpha
+    curve = CURVES[alpha]
     for epoch in range(1, len(curve) + 1):
-        note(options.out, f"{recipe.settings.descent.alpha} {epoch}")
+        note(options.out, f"{alpha} {epoch}")
         so_far = dict(enumerate(curve[:epoch], 1))
         if referee is not None and referee.is_behind(so_far) and epoch < len(curve):
             raise TrainingPrunedError(f"pruned after epoch {epoch}")

@@ -4,13 +4,12 @@ tables.
 
 from __future__ import annotations
 
-import shlex
 import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from optuna.storages import InMemoryStorage
 from rich.console import Console
@@ -36,6 +35,7 @@ from cudt.tasks.base import build_task
 from cudt.utils.device import choose
 from cudt.utils.errors import MachineFaultError, TrainingInterruptedError, UserError
 from cudt.utils.interrupt import StopRequest
+from cudt.utils.shown import as_command
 from cudt.utils.workers import FAULT, Ended, Workers, environments
 
 #: Seconds between two looks at the trials, and for which an absent storage is waited for.
@@ -93,12 +93,13 @@ def check(sweep: Sweep, options: SweepOptions) -> None:
 def resume_command(folder: Path, options: SweepOptions) -> str:
     """The command that resumes a sweep, without a password."""
     given = {
+        "--search": folder / "sweep.yaml",
+        "--out": options.out,
         "--storage": options.storage and without_password(options.storage),
-        "--data-root": options.data_root and str(options.data_root),
+        "--data-root": options.data_root,
         "--track": ",".join(options.trackers),
     }
-    words = ["cudt", "sweep", "--search", str(folder / "sweep.yaml"), "--out", str(options.out)]
-    return shlex.join([*words, *(word for pair in given.items() if pair[1] for word in pair)])
+    return as_command("sweep", *(word for pair in given.items() if pair[1] for word in pair))
 
 
 def find(url: str, name: str | None) -> Sweep:
@@ -123,7 +124,7 @@ class _Watch:
     def __init__(
         self, sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, resume: str, console: Console
     ) -> None:
-        self.write = lambda: results.write(sweep, studies, folder, resume)
+        self.write = partial(results.write, sweep, studies, folder, resume)
         self._studies = studies
         self._total = sum(study.budget for study in studies)
         self._seen = {key for key, _, _ in self._ended()}
@@ -248,9 +249,7 @@ def ending(made: Results, out: Path) -> str:
     if search.unequal_budgets is not None:
         lines.append(f"the arms have different budgets: {search.unequal_budgets}")
     if made.count("pruned"):
-        spent: dict[Any, int] = (
-            made.best.groupby("arm", sort=False)["spent_updates"].sum().to_dict()
-        )
+        spent = made.best.groupby("arm", sort=False)["spent_updates"].sum()
         updates = ", ".join(f"{arm} {count:,}" for arm, count in spent.items())
         lines.append(f"{made.count('pruned')} runs were pruned; updates by arm: {updates}")
     if made.left:
@@ -259,5 +258,5 @@ def ending(made: Results, out: Path) -> str:
         lines.append(f"{failed} failed: see the reasons in {table}, retry them with --retry-failed")
     lines.append(f"chosen on validation data; all {made.count('finished')} finished runs: {table}")
     if 0 < len(here) <= 4:
-        lines.append("next: " + shlex.join(["cudt", "eval-ood", *here]))
+        lines.append("next: " + as_command("eval-ood", *here))
     return "\n".join(lines)

@@ -19,7 +19,6 @@ from cudt.config import recipe as recipes
 from cudt.config.errors import Mistake
 from cudt.config.levels import parse_levels
 from cudt.config.recipe import NamedRecipe
-from cudt.method.objectives import objective_class
 from cudt.sweep.search import Arm, Scalar, Search, Settings, combinations, mistakes
 from cudt.utils.errors import UserError
 from cudt.utils.files import is_file
@@ -218,7 +217,7 @@ def _without_effect(sweep: Sweep, arm: Arm) -> Iterator[tuple[tuple[str, ...], s
     objectives = arm.search.get("objective", sweep.search.settings.get("objective"))
     named = objectives if isinstance(objectives, list) else [values.get("objective")]
     known = [one for one in map(str, named) if not plugins.problem("objective", one)]
-    free = [one for one in known if not objective_class(one).is_constrained]
+    free = [one for one in known if not plugins.has("objective", one, "is_constrained")]
     is_free = free and (len(free) == len(known) or "objective" not in arm.search)
     for key in arm.search:
         if not recipes.shaping_values({key: 0}):

@@ -162,20 +162,12 @@ def _info(made: Results, command: str) -> dict[str, Any]:
         "cudt": __version__,
         "name": sweep.name,
         "recipe": sweep.recipe_name,
-        "reproduces": search.reproduces,
         "measure": search.score.measure,
-        "gammas": sweep.gammas,
         "direction": search.score.direction,
         "arms": {
-            name: {
-                "sampler": arm.sampler,
-                "budget": sweep.budget(name),
-                "pruner": arm.pruner and arm.pruner.name,
-            }
+            name: {"sampler": arm.sampler, "budget": sweep.budget(name)}
             for name, arm in search.arms.items()
         },
-        "settings": [*search.settings],
-        "unequal_budgets": search.unequal_budgets,
         "keys": sweep.keys,
         "log_keys": [key for key, one in searched if isinstance(one, Range) and one.log],
         **{state: made.count(state) for state in ("finished", "failed", "pruned")},

@@ -1,15 +1,5 @@
 """The search file: which settings of a recipe are searched, how, with how many runs, by which
-score.
-
-recipe: imdb-roberta                          # or --recipe
-score: {measure: grid, direction: maximize}
-settings: {noise.gamma_train: [0.0, 0.8]}     # the whole search is run at each value
-arms:
-  constrained:
-    sampler: tpe
-    budget: 5
-    search: {descent.alpha: {low: 0.05, high: 0.5}}
-  erm: {sampler: seeds, budget: 5, fixed: {objective: erm}}
+score. `docs/guides/sweeps.md` has an example.
 """
 
 from __future__ import annotations
@@ -19,15 +9,17 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from optuna.distributions import FloatDistribution, IntDistribution
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from cudt.config.errors import Mistake
 from cudt.config.recipe import name_problem
 from cudt.config.schema import Count, CountFromZero, Gammas, Section, Seed
 from cudt.utils.shown import brief
+
+if TYPE_CHECKING:
+    from optuna.distributions import FloatDistribution, IntDistribution
 
 Scalar = bool | int | float | str | None
 #: Values of a recipe's settings, by dotted key.
@@ -57,6 +49,9 @@ class Range(Section):
 
     def distribution(self) -> IntDistribution | FloatDistribution:
         """Optuna's distribution; its errors say what is wrong with a range."""
+        # Imported for the first range: `cudt recipes` does not wait for it.
+        from optuna.distributions import FloatDistribution, IntDistribution
+
         with warnings.catch_warnings():
             # Where `high` is not a multiple of `step`, the last multiple is the end.
             warnings.simplefilter("ignore", UserWarning)
@@ -70,6 +65,10 @@ class Range(Section):
         """The number of values; infinite if the range is continuous."""
         one = self.distribution()
         return math.inf if one.step is None else round((one.high - one.low) / one.step) + 1
+
+    def ends(self) -> list[Scalar]:
+        one = self.distribution()
+        return [one.low, one.high]
 
     def values(self) -> list[Scalar]:
         """Every value of a range that is not continuous."""
@@ -103,10 +102,6 @@ class Pruner(Section):
     """When runs of an arm are ended early. Runs are compared after the same number of epochs."""
 
     name: Literal["median", "halving", "hyperband"]
-    """A run ends if its best epoch is worse than the median of the finished runs at the same epoch
-    (`median`), or if it is not among the best quarter of those that came as far (`halving`,
-    asynchronous successive halving; `hyperband` runs it from several first epochs, with the best
-    third)."""
     warmup_epochs: CountFromZero = 0
     """No run is ended in its first `warmup_epochs` epochs."""
     min_finished: Count = 3
@@ -155,12 +150,8 @@ class Arm(Section):
     @property
     def probes(self) -> dict[str, list[Scalar]]:
         """The values of each searched key that are checked: every choice, the ends of a range."""
-        return {
-            key: [one.distribution().low, one.distribution().high]
-            if isinstance(one, Range)
-            else one
-            for key, one in self.search.items()
-        }
+        every = self.search.items()
+        return {key: one.ends() if isinstance(one, Range) else one for key, one in every}
 
     @property
     def first(self) -> Settings:
@@ -219,9 +210,6 @@ def mistakes(search: Search) -> Iterator[Mistake]:
         yield from _choices((*path, "fixed"), dict.fromkeys(arm.fixed), {"settings": settings})
         if arm.sampler == "seeds" and "seed" in settings:
             yield Mistake((*path, "sampler"), "sampler seeds sets the seed; remove it in settings")
-        if score.measure == "grid" and score.gammas is None and "evaluation.gammas" in arm.fixed:
-            key, why = "evaluation.gammas", "each arm would have its own grid; set score.gammas"
-            yield Mistake((*path, "fixed", key), why)
         yield from (Mistake((*path, *key), why) for key, why in _of_arm(arm))
     found = {name: arm.runs_per_setting for name, arm in search.arms.items()}
     if len({*found.values()}) > 1 and search.unequal_budgets is None:
@@ -262,7 +250,7 @@ def _of_arm(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("search",), f"a grid cannot have {what}; list the values, or give a larger step"
     elif arm.sampler == "grid" and arm.budget not in (None, count):
         yield ("budget",), f"expected {count}, the size of the grid, or none, got {arm.budget}"
-    elif arm.sampler in ("tpe", "random") and (arm.budget or 0) > count:
+    elif arm.search and arm.sampler != "grid" and (arm.budget or 0) > count:
         yield ("budget",), f"expected at most {count}, the number of combinations"
     if arm.pruner is not None and "training.epochs" in arm.search:
         yield ("pruner",), "compares runs of as many epochs: training.epochs cannot be searched"

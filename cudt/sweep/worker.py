@@ -23,10 +23,10 @@ import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 
+from cudt.config import plugins
 from cudt.config.recipe import NamedRecipe
 from cudt.evaluation import evaluate
 from cudt.method.constraints import FAILING
-from cudt.method.objectives import objective_class
 from cudt.runs.find import run_for
 from cudt.runs.run import Run
 from cudt.sweep.storage import HEARTBEAT, STORAGE_ERRORS, is_of_storage, open_storage, sweeps_in
@@ -39,7 +39,6 @@ from cudt.utils.console import SafeConsole
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import (
     MACHINE_ERRORS,
-    MachineFaultError,
     TerminatedError,
     TrainingInterruptedError,
     TrainingPrunedError,
@@ -52,8 +51,8 @@ from cudt.utils.progress import track
 #: The exit code of a worker that wants to be started again: an unexpected error may have broken
 #: what the process has on its GPU.
 RESTART = 75
-#: Seconds between two looks at the trials of others, and for which an absent storage is waited for.
-_PAUSE, _PATIENCE = 1.0, 300.0
+#: Seconds between two looks at the trials of others.
+_PAUSE = 1.0
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,10 @@ class _FailedError(Exception):
     """A run failed, as its trial says."""
 
 
+#: What ends a trial, but not its worker; of the last, others have ended the trial already.
+_CAUGHT = (SurplusError, _FailedError, UpdateFinishedTrialError)
+
+
 class _CrashedError(Exception):
     """A run failed in a way that nobody expects."""
 
@@ -96,10 +99,9 @@ def main(job: tuple[str, SweepOptions]) -> int:
     """Run trials of a sweep, named by its first study, until nothing is left; returns the exit
     code.
     """
-    (study, options), away_since = job, math.inf
+    study, options = job
     signal.signal(signal.SIGTERM, _terminate)
     while True:
-        began = time.monotonic()
         try:
             storage = open_storage(options.storage or "", options.heartbeat)
             work(studies_of(sweeps_in(storage)[study], storage), options)
@@ -114,10 +116,7 @@ def main(job: tuple[str, SweepOptions]) -> int:
         except Exception as error:
             if not is_of_storage(error):
                 raise
-            now = time.monotonic()
-            away_since = now if now - began > _PATIENCE else min(away_since, now)
-            if now - away_since > _PATIENCE:
-                raise MachineFaultError(f"the storage of the trials fails: {error}") from error
+            # Until it is back, or the command that started this worker gives up.
             print(f"waiting for the storage: {error}", file=sys.stderr, flush=True)
             time.sleep(_PAUSE)
 
@@ -133,10 +132,10 @@ def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
         if (study := next_waiting(studies)) is not None:
             attempt = partial(_attempt, study, options)
             try:
-                study.study.optimize(attempt, n_trials=1, catch=(SurplusError, _FailedError))
-            except (ValueError, UpdateFinishedTrialError) as error:
+                study.study.optimize(attempt, n_trials=1, catch=_CAUGHT)
+            except ValueError as error:
                 # While the storage was away, others took this worker for dead.
-                if isinstance(error, ValueError) and "Cannot tell" not in str(error):
+                if "Cannot tell" not in str(error):
                     raise
         else:
             time.sleep(_PAUSE)
@@ -207,7 +206,7 @@ def run_cell(
             evaluate.evaluate_validation(run, gammas, options.device, options.data_root, track)
         discard(run)
     info, last = run.finished_info(), _last_layer(run)
-    is_constrained = objective_class(info.objective).is_constrained
+    is_constrained = plugins.has("objective", info.objective, "is_constrained")
     return score_of(run, score.measure, gammas), {
         "best_epoch": info.best.epoch,
         "validation_loss": float(last["loss"]),

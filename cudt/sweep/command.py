@@ -178,7 +178,7 @@ class _Watch:
     def _handle(self, ended: Ended, workers: Workers, *, is_stopping: bool) -> None:
         """Start a worker again that has ended too early; a fault of the machine stops all."""
         if ended.code == FAULT:
-            raise MachineFaultError(ended.last_words)
+            raise MachineFaultError(ended.log.read_text().strip().rpartition("\n")[2])
         if ended.code == 0 or is_stopping:
             return
         if ended.code != RESTART:

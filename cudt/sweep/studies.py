@@ -33,6 +33,12 @@ from cudt.sweep.storage import MOST_DEATHS
 
 State = Literal["waiting", "running", "lost", "finished", "pruned", "failed"]
 ENDED: tuple[State, ...] = ("finished", "pruned", "failed")
+_STATES: dict[TrialState, State] = {
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "finished",
+    TrialState.PRUNED: "pruned",
+}
 _RESULTS = (TrialState.COMPLETE, TrialState.PRUNED)
 
 # Optuna would log every trial that fails, and warn of heartbeats.
@@ -80,12 +86,7 @@ class Cell:
         if self.trial.state == TrialState.FAIL:
             has_reason = "reason" in self.trial.user_attrs.get("facts", {})
             return "failed" if has_reason or self.deaths >= MOST_DEATHS else "lost"
-        states: dict[TrialState, State] = {
-            TrialState.WAITING: "waiting",
-            TrialState.RUNNING: "running",
-            TrialState.COMPLETE: "finished",
-        }
-        return states.get(self.trial.state, "pruned")
+        return _STATES[self.trial.state]
 
 
 class ArmStudy:

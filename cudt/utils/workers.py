@@ -21,7 +21,7 @@ from cudt.utils.errors import MACHINE_ERRORS
 if TYPE_CHECKING:
     from cudt.utils.device import DeviceName
 
-#: The exit code of a worker that a fault of the machine has ended.
+#: The exit code of a worker that a fault of the machine has ended; its log ends with the fault.
 FAULT = 71
 #: Seconds that a worker has to save its run after it was asked to stop.
 _GRACE_PERIOD = 60.0
@@ -30,23 +30,16 @@ Environment = dict[str, str]
 
 @dataclass(frozen=True)
 class Ended:
-    """How a worker process ended."""
+    """How a worker process ended: its exit code is negative if a signal ended it."""
 
     worker: int
     code: int
-    """Its exit code; negative if a signal ended it."""
     log: Path
 
     @property
     def how(self) -> str:
-        if self.code < 0:
-            return f"by signal {-self.code} ({signal.Signals(-self.code).name}); see {self.log}"
-        return f"with exit code {self.code}; see {self.log}"
-
-    @property
-    def last_words(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines() if self.log.is_file() else []
-        return lines[-1] if lines else self.how
+        by = f"by {signal.Signals(-self.code).name}" if self.code < 0 else f"with code {self.code}"
+        return f"{by}; see {self.log}"
 
 
 class Workers:
@@ -55,13 +48,9 @@ class Workers:
     """
 
     def __init__(
-        self,
-        environments: Sequence[Environment],
-        logs: Path,
-        function: Callable[[Any], int],
-        argument: Any,
+        self, each: Sequence[Environment], logs: Path, function: Callable[[Any], int], argument: Any
     ) -> None:
-        self._environments, self._logs = environments, logs
+        self._environments, self._logs = each, logs
         self._function, self._argument = function, argument
         self._running: dict[int, BaseProcess] = {}
 
@@ -85,17 +74,15 @@ class Workers:
 
     def start(self, worker: int) -> None:
         """Start a worker, at first or after it has ended."""
-        context = multiprocessing.get_context("spawn")
-        arguments = (self.log_of(worker), self._function, self._argument)
-        self._running[worker] = process = context.Process(target=_run, args=arguments)
+        arguments = (self._log(worker), self._function, self._argument)
+        process = multiprocessing.get_context("spawn").Process(target=_run, args=arguments)
         before = dict(os.environ)
-        try:
-            # Read when torch is imported, which unpickling the function may do.
-            os.environ.update(self._environments[worker])
-            process.start()
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        # Not in the worker: torch, which unpickling the function may import, reads it once.
+        os.environ.update(self._environments[worker])
+        process.start()
+        os.environ.clear()
+        os.environ.update(before)
+        self._running[worker] = process
 
     def wait(self, timeout: float) -> list[Ended]:
         """The workers that end within `timeout` seconds."""
@@ -103,17 +90,15 @@ class Workers:
         found = [worker for worker, one in self._running.items() if one.sentinel in ended]
         for worker in found:
             self._running[worker].join()
-        return [
-            Ended(worker, self._running.pop(worker).exitcode or 0, self.log_of(worker))
-            for worker in found
-        ]
+        codes = [self._running.pop(worker).exitcode or 0 for worker in found]
+        return [Ended(one, code, self._log(one)) for one, code in zip(found, codes, strict=True)]
 
     def stop(self) -> None:
         """Ask every worker to save its run and end."""
         for process in self._running.values():
             process.terminate()
 
-    def log_of(self, worker: int) -> Path:
+    def _log(self, worker: int) -> Path:
         return self._logs / f"worker-{worker + 1}.log"
 
 
@@ -144,9 +129,7 @@ def _stop_with_parent() -> None:
 
 
 def environments(n: int, device: DeviceName) -> list[Environment]:
-    """The environment variables of each worker: its share of the cores, and one GPU where there are
-    any.
-    """
+    """The environment of each of n workers: its share of the cores, and one GPU if there is any."""
     from cudt.utils.device import choose
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

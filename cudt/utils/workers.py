@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import faulthandler
-import multiprocessing
 import os
+import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +51,11 @@ class Workers:
         self, each: Sequence[Environment], logs: Path, function: Callable[[Any], int], argument: Any
     ) -> None:
         self._environments, self._logs = each, logs
-        self._function, self._argument = function, argument
-        self._running: dict[int, BaseProcess] = {}
+        self._job = pickle.dumps((function, argument))
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Workers:
+        self._logs.mkdir(parents=True, exist_ok=True)
         for worker in range(len(self._environments)):
             self.start(worker)
         return self
@@ -64,9 +65,9 @@ class Workers:
         self.stop()
         end = time.monotonic() + _GRACE_PERIOD
         for process in self._running.values():
-            process.join(max(0.0, end - time.monotonic()))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
             process.kill()
-            process.join()
 
     @property
     def n_running(self) -> int:
@@ -74,24 +75,30 @@ class Workers:
 
     def start(self, worker: int) -> None:
         """Start a worker, at first or after it has ended."""
-        arguments = (self._log(worker), self._function, self._argument)
-        process = multiprocessing.get_context("spawn").Process(target=_run, args=arguments)
-        before = dict(os.environ)
-        # Not in the worker: torch, which unpickling the function may import, reads it once.
-        os.environ.update(self._environments[worker])
-        process.start()
-        os.environ.clear()
-        os.environ.update(before)
-        self._running[worker] = process
+        path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+        # A session of its own: Ctrl-C must reach the parent alone, which asks each to stop.
+        with self._log(worker).open("ab") as log:
+            self._running[worker] = process = subprocess.Popen(
+                [sys.executable, "-m", "cudt.utils.workers"],
+                env={**os.environ, **path, **self._environments[worker]},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        # No command line shows the job, which may have a password.
+        assert process.stdin is not None
+        process.stdin.write(self._job)
+        process.stdin.flush()
 
     def wait(self, timeout: float) -> list[Ended]:
         """The workers that end within `timeout` seconds."""
-        ended = wait([process.sentinel for process in self._running.values()], timeout)
-        found = [worker for worker, one in self._running.items() if one.sentinel in ended]
-        for worker in found:
-            self._running[worker].join()
-        codes = [self._running.pop(worker).exitcode or 0 for worker in found]
-        return [Ended(one, code, self._log(one)) for one, code in zip(found, codes, strict=True)]
+        end, ended = time.monotonic() + timeout, list[int]()
+        while self._running and time.monotonic() < end and not ended:
+            time.sleep(0.1)
+            ended = [worker for worker, one in self._running.items() if one.poll() is not None]
+        codes = {worker: self._running.pop(worker).returncode for worker in ended}
+        return [Ended(worker, code, self._log(worker)) for worker, code in codes.items()]
 
     def stop(self) -> None:
         """Ask every worker to save its run and end."""
@@ -100,32 +107,6 @@ class Workers:
 
     def _log(self, worker: int) -> Path:
         return self._logs / f"worker-{worker + 1}.log"
-
-
-def _run(log: Path, function: Callable[[Any], int], argument: Any) -> None:
-    # Ctrl-C must reach the parent alone, which asks each worker to stop.
-    os.setsid()
-    log.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for number in (1, 2):
-        os.dup2(handle, number)
-    faulthandler.enable()
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
-    try:
-        code = function(argument)
-    except MACHINE_ERRORS as error:
-        print(error, file=sys.stderr)
-        code = FAULT
-    sys.exit(code)
-
-
-def _stop_with_parent() -> None:
-    """Wait until the parent ends, then make this process save its run and end too."""
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_GRACE_PERIOD)
-        os._exit(1)
 
 
 def environments(n: int, device: DeviceName) -> list[Environment]:
@@ -141,3 +122,27 @@ def environments(n: int, device: DeviceName) -> list[Environment]:
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     gpus = [one for one in given if one.strip()] or [*map(str, range(torch.cuda.device_count()))]
     return [{**share, "CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} for index in range(n)]
+
+
+def _work() -> int:
+    """What a worker process does."""
+    faulthandler.enable()
+    function, argument = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    try:
+        return int(function(argument))
+    except MACHINE_ERRORS as error:
+        print(error, file=sys.stderr)
+        return FAULT
+
+
+def _stop_with_parent() -> None:
+    """Wait until the parent ends, which closes the pipe, then save the run and end too."""
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_PERIOD)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(_work())

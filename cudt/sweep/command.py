@@ -45,7 +45,7 @@ _MOST_DEATHS = 5
 #: Columns of the table that is printed at the end, if best.csv has them.
 _PRINTED = [
     *("setting", "arm", "score", "feasible", "runs", "failed", "pruned"),
-    *("spent_updates", "spent_seconds"),
+    *("spent_updates", "spent_seconds", "run"),
 ]
 
 
@@ -61,7 +61,7 @@ def run_sweep(sweep: Sweep, options: SweepOptions, console: Console) -> Results:
     studies = studies_of(sweep, open_storage(url, options.heartbeat))
     for study in [] if options.join else studies:
         study.enqueue(retry_failed=options.retry_failed)
-    watch = _Watch(sweep, studies, folder, resume_command(folder, options), console)
+    watch = _Watch(sweep, studies, folder, console)
     job = (studies[0].study.study_name, replace(options, storage=url))
     each = environments(options.workers, options.device)
     with StopRequest() as stop, Workers(each, logs, main, job) as workers, watch.progress:
@@ -90,18 +90,6 @@ def check(sweep: Sweep, options: SweepOptions) -> None:
         )
 
 
-def resume_command(folder: Path, options: SweepOptions) -> str:
-    """The command that resumes a sweep, without a password."""
-    given = {
-        "--search": folder / "sweep.yaml",
-        "--out": options.out,
-        "--storage": options.storage and without_password(options.storage),
-        "--data-root": options.data_root,
-        "--track": ",".join(options.trackers),
-    }
-    return as_command("sweep", *(word for pair in given.items() if pair[1] for word in pair))
-
-
 def find(url: str, name: str | None) -> Sweep:
     """The unfinished sweep of a storage; with several, the one that is named."""
     known = sweeps_in(storage := existing(url))
@@ -122,9 +110,9 @@ class _Watch:
     """Shows the trials of all machines and writes the tables until the workers here have ended."""
 
     def __init__(
-        self, sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, resume: str, console: Console
+        self, sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, console: Console
     ) -> None:
-        self.write = partial(results.write, sweep, studies, folder, resume)
+        self.write = partial(results.write, sweep, studies, folder)
         self._studies = studies
         self._total = sum(study.budget for study in studies)
         self._seen = {key for key, _, _ in self._ended()}
@@ -227,7 +215,7 @@ def known_studies(sweep: Sweep, options: SweepOptions) -> list[ArmStudy]:
 
 
 def best_table(made: Results) -> Table:
-    """The best score of each arm, and what the arm spent."""
+    """The best run of each arm, and what the arm spent."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     columns = [one for one in _PRINTED if one in made.best and made.best[one].astype(str).any()]
     for name in columns:
@@ -239,24 +227,15 @@ def best_table(made: Results) -> Table:
 
 
 def ending(made: Results, out: Path) -> str:
-    """The best runs, where the tables are, and the next command."""
-    lines, here = [], []
-    table, search = made.folder / "trials_wide.csv", made.sweep.search
-    for _, row in made.best[made.best["runs"] > 0].iterrows():
-        study, settings = made.chosen(row)
-        lines.append(f"best of {study.describe(settings)}  {out / row['run']}")
-        here += [str(out / row["run"])] if (out / row["run"]).is_dir() else []
-    if search.unequal_budgets is not None:
-        lines.append(f"the arms have different budgets: {search.unequal_budgets}")
-    if made.count("pruned"):
-        spent = made.best.groupby("arm", sort=False)["spent_updates"].sum()
-        updates = ", ".join(f"{arm} {count:,}" for arm, count in spent.items())
-        lines.append(f"{made.count('pruned')} runs were pruned; updates by arm: {updates}")
+    """What is left to do, where the tables are, and the next command."""
+    table, why = made.folder / "trials_wide.csv", made.sweep.search.unequal_budgets
+    lines = [] if why is None else [f"the arms have different budgets: {why}"]
     if made.left:
         lines.append(f"{made.left} trials are left; run the same command to resume")
     if failed := made.count("failed"):
         lines.append(f"{failed} failed: see the reasons in {table}, retry them with --retry-failed")
     lines.append(f"chosen on validation data; all {made.count('finished')} finished runs: {table}")
+    here = [out / run for run in made.best["run"].dropna() if (out / run).is_dir()]
     if 0 < len(here) <= 4:
         lines.append("next: " + as_command("eval-ood", *here))
     return "\n".join(lines)

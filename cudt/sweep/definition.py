@@ -113,18 +113,15 @@ class Sweep:
         }
 
     def describe(self, setting: Settings, arm: str, own: Settings) -> str:
-        """One run in a line, with keys as short as possible: `layers=3, erm: seed=0`."""
-        before = ", ".join(part for part in (self._spelled(setting), arm) if part)
-        return f"{before}: {self._spelled(own)}" if own else before
-
-    def _spelled(self, settings: Settings) -> str:
-        ends = [key.rpartition(".")[2] for key in self.keys]
-        words = []
-        for key, value in settings.items():
-            end = key.rpartition(".")[2]
-            text = f"{value:.4g}" if isinstance(value, float) else as_word(value)
-            words.append(f"{end if ends.count(end) == 1 else key}={text}")
-        return ", ".join(words)
+        """One run in a line, like `model.layers=3, erm: seed=0`."""
+        words = [
+            ", ".join(
+                f"{key}={one:.4g}" if isinstance(one, float) else f"{key}={as_word(one)}"
+                for key, one in settings.items()
+            )
+            for settings in (setting, own)
+        ]
+        return ": ".join(filter(None, [", ".join(filter(None, [words[0], arm])), words[1]]))
 
 
 def setting_name(setting: Settings) -> str:
@@ -212,7 +209,7 @@ def _of_recipes(sweep: Sweep) -> Iterator[Mistake]:
 
 
 def _without_effect(sweep: Sweep, arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Searched keys of which every value is the same run, and a pruner that could end none."""
+    """Searched keys of which every value is the same run."""
     values = sweep.values(sweep.settings[0], arm.fixed, arm.first)
     objectives = arm.search.get("objective", sweep.search.settings.get("objective"))
     named = objectives if isinstance(objectives, list) else [values.get("objective")]
@@ -226,9 +223,3 @@ def _without_effect(sweep: Sweep, arm: Arm) -> Iterator[tuple[tuple[str, ...], s
         elif is_free and key.startswith("descent.") and key != "descent.form":
             what = " and ".join(sorted(free))
             yield ("search", key), f"ignored by objective {what}; its runs would be the same"
-    recipe = recipes.check(values)[0]
-    if arm.pruner is not None and recipe is not None:
-        epochs, needed = recipe.training.epochs, arm.pruner.warmup_epochs + 2
-        if epochs < needed:
-            why = f"training.epochs is {epochs}, expected at least {needed}"
-            yield ("pruner",), f"no run could be ended early: {why}"

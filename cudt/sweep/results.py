@@ -1,7 +1,7 @@
 """The files in a sweep's folder:
 
 sweep.yaml       the search file; its recipe is base.yaml, the recipe as it was when the sweep began
-sweep.json       what was searched, by which score, progress, and the command that resumes the sweep
+sweep.json       what was searched, by which score, and progress
 trials.csv       long: setting, arm, trial, name, value
 trials_wide.csv  one row per trial
 best.csv         the best trial of each arm in each setting, and what the arm spent
@@ -56,15 +56,15 @@ class Results:
         return study, study.cells()[row["trial"]].settings or {}
 
 
-def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str) -> Results:
-    """Write every file except the studies; `command` is the one that resumes the sweep."""
+def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path) -> Results:
+    """Write every file except the studies."""
     trials = wide(sweep, studies)
     best = best_of_arms(trials, sweep)
     made = Results(sweep, studies, folder, trials, best, sum(one.n_left for one in studies))
     tables = {"trials_wide.csv": trials, "trials.csv": _long(trials), "best.csv": best}
     texts = {name: table.to_csv(index=False) for name, table in tables.items()}
     texts |= {**sweep.texts(), **_best_recipes(made)}
-    texts["sweep.json"] = json.dumps(_info(made, command), indent=2, ensure_ascii=False) + "\n"
+    texts["sweep.json"] = json.dumps(_info(made), indent=2, ensure_ascii=False) + "\n"
     for name, text in texts.items():
         write_if_changed(folder / name, text)
     return made
@@ -154,7 +154,7 @@ def _best_recipes(made: Results) -> dict[str, str]:
     return texts
 
 
-def _info(made: Results, command: str) -> dict[str, Any]:
+def _info(made: Results) -> dict[str, Any]:
     """The contents of sweep.json."""
     sweep, search = made.sweep, made.sweep.search
     searched = [pair for arm in search.arms.values() for pair in arm.search.items()]
@@ -172,5 +172,4 @@ def _info(made: Results, command: str) -> dict[str, Any]:
         "log_keys": [key for key, one in searched if isinstance(one, Range) and one.log],
         **{state: made.count(state) for state in ("finished", "failed", "pruned")},
         "left": made.left,
-        "command": command,
     }

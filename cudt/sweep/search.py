@@ -197,9 +197,7 @@ class Search(Section):
 
 def mistakes(search: Search) -> Iterator[Mistake]:
     """What is wrong with a search file, whatever its recipe."""
-    score, settings = search.score, search.settings
-    if score.gammas is not None and score.measure != "grid":
-        yield Mistake(("score", "gammas"), f"only for measure: grid, not for {score.measure}")
+    settings = search.settings
     yield from _choices(("settings",), settings, {"fixed": search.fixed})
     for name, arm in search.arms.items():
         path = ("arms", name)
@@ -237,7 +235,7 @@ def _choices(
 
 
 def _of_arm(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What an arm lacks for its sampler and its pruner."""
+    """What an arm lacks for its sampler, and its pruner."""
     if arm.sampler == "seeds" and arm.search:
         yield ("search",), "sampler seeds varies only the seed; to search more, use sampler grid"
     if arm.sampler != "seeds" and not arm.search:
@@ -254,6 +252,3 @@ def _of_arm(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("budget",), f"expected at most {count}, the number of combinations"
     if arm.pruner is not None and "training.epochs" in arm.search:
         yield ("pruner",), "compares runs of as many epochs: training.epochs cannot be searched"
-    if arm.pruner is not None and arm.pruner.min_finished >= arm.runs_per_setting:
-        runs = f"expected fewer than the arm's {arm.runs_per_setting} runs"
-        yield ("pruner", "min_finished"), f"no run could be ended early: {runs}"

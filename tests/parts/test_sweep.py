@@ -56,7 +56,7 @@ def swept(sweep: Sweep, out: Path, cell: Any = on_the_hill) -> Results:
     """The results of a sweep that one worker in this process has run."""
     studies, options = begun(sweep, out)
     work(studies, replace(options, cell=cell))
-    return results.write(sweep, studies, sweep.folder(out), "cudt sweep")
+    return results.write(sweep, studies, sweep.folder(out))
 
 
 def settings_in(made: Results, key: str = "descent.alpha") -> list[Any]:
@@ -281,8 +281,6 @@ def test_of_several_sweeps_the_unfinished_one_or_the_named_one_is_joined(tmp_pat
 def test_no_url_is_printed_with_its_password(tmp_path):
     url = "postgresql://me:secret@db:5432/trials?password=secret&sslmode=require"
     assert without_password(url) == "postgresql://me@db:5432/trials?sslmode=require"
-    resumed = command.resume_command(tmp_path, SweepOptions(tmp_path, storage=url))
-    assert "secret" not in resumed
     with pytest.raises(UserError, match=r"^cannot open storage nonsense://me@db/x: ") as error:
         open_storage("nonsense://me:secret@db/x")
     assert "secret" not in str(error.value)

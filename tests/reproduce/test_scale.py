@@ -83,8 +83,7 @@ def test_schema_errors_are_reported_together(tmp_path):
     assert lines == [
         "needs_gpu: must be a valid boolean, got 'yes'",
         "experiments.0.hours: must be greater than 0, got -1.0",
-        "experiments.0.evaluate: must be 'best', 'all' or 'none', got 'bets'; did you mean "
-        "'best'?",
+        "experiments.0.evaluate: must be 'best', 'all' or 'none', got 'bets'; did you mean 'best'?",
         "experiments.0.noise_seed: unknown key; did you mean 'noise_seeds'?",
     ]
 

@@ -29,7 +29,7 @@ def constrained_step(folder: Path) -> list[Outcome]:
 
 def erm_step(folder: Path) -> list[Outcome]:
     """An update of an ERM run against one of Trainer, on the same batches."""
-    from cudt.data.batching import updates
+    from cudt.data.loader import updates
 
     n_examples = 16 * (WARMUP + ROUNDS)
     settings = [*limits(n_examples, 16), "training.optimizer=adamw", "noise.gamma_train=0.0"]

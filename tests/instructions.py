@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from cudt.config import recipe
+from cudt.config.tasks import Alpaca as AlpacaSection
 from cudt.runs.run import Run
 from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca
-from cudt.training import launch
+from cudt.training import train as training
 from tests.conftest import quiet
 
 COLOURS = ("red", "blue", "green", "white")
@@ -80,10 +81,11 @@ def train(folder: Path, out: Path, *overrides: str, objective: str = "constraine
     """Train the recipe in a folder on the instructions beside it."""
     torch.set_num_threads(1)
     loaded = recipe.load(str(folder / "tiny-alpaca.yaml"), overrides, objective=objective)
-    return launch.train(loaded, out, "cpu", folder, quiet())
+    return training.train(loaded, out, "cpu", folder, quiet())
 
 
 def build(folder: Path, pretrained: str, **changes: Any) -> Alpaca:
     """The task of the instructions in a folder."""
     settings = {"file": "own.json", "max_length": 400, "validation_share": 0.2, "test_share": 0.2}
-    return alpaca.build(alpaca.Config(name="alpaca", **{**settings, **changes}), folder, pretrained)
+    section = AlpacaSection(name="alpaca", **{**settings, **changes})
+    return alpaca.build(section, folder, pretrained)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 
-from cudt.evaluation import exits, generate, notes
-from cudt.evaluation.generate import Request
-from cudt.evaluation.grid import Grid
+from cudt.config import other_data
+from cudt.evaluation import evaluate, generate
+from cudt.evaluation.evaluate import Grid
+from cudt.evaluation.generate import Decoding, Request
 from cudt.method.objectives import Objective, objective_class
 from cudt.reproduce import needs
 from cudt.reproduce.scale import Experiment
-from cudt.runs.find import open_run
-from cudt.runs.run import Run
+from cudt.runs.run import Run, open_run
 from cudt.sweep.results import best_of_arms
-from cudt.tasks import other_data
 from cudt.utils.errors import UserError
 
 #: The best run of each arm in each setting, all runs, or none.
@@ -64,8 +63,7 @@ class RunEvaluation:
     @property
     def is_done(self) -> bool:
         """Whether the tables are complete."""
-        exits_left = exits.left(self.run, self.grid) if self.with_exits else []
-        return not notes.left(self.run, self.grid, self.n_samples) and not exits_left
+        return not evaluate.missing(self.run, self.grid, self.n_samples, with_exits=self.with_exits)
 
 
 def evaluations_of(
@@ -76,12 +74,8 @@ def evaluations_of(
     yield RunEvaluation(run, grid, listed.samples, listed.exits)
     for name in needs.available_other(experiment, data_root):
         # Pictures are of the run's own data.
-        yield RunEvaluation(
-            run.on(other_data.named(run.recipe.settings.task, name, "on")),
-            grid,
-            n_samples=0,
-            with_exits=listed.exits,
-        )
+        other = replace(grid, on=other_data.named(run.recipe.settings.task, name, "on"))
+        yield RunEvaluation(run, other, n_samples=0, with_exits=listed.exits)
 
 
 def is_evaluated(experiment: Experiment, path: Path, data_root: Path | None = None) -> bool:
@@ -100,10 +94,8 @@ def requests(experiment: Experiment, data_root: Path | None) -> list[Request]:
     asked = experiment.listed.completions
     if asked is None or not (file := needs.instructions_file(asked, data_root)).is_file():
         return []
-    return [
-        Request(file, gamma, 0, asked.max_new_tokens, asked.batch_size, asked.limit)
-        for gamma in asked.gammas
-    ]
+    size, most = asked.batch_size, asked.max_new_tokens
+    return [Request(file, Decoding(gamma, 0, most, size), asked.limit) for gamma in asked.gammas]
 
 
 def compare(runs: Sequence[Run], request: Request) -> Path | None:
@@ -117,5 +109,4 @@ def compare(runs: Sequence[Run], request: Request) -> Path | None:
     constrained = next((run for run, one in objectives if one.is_constrained), None)
     if plain is None or constrained is None:
         return None
-    paths = [generate.path_of(run, request) for run in (plain, constrained)]
-    return generate.compare(paths[0], paths[1], request.limit)
+    return generate.compare(plain, constrained, request)

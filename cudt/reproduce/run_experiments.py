@@ -14,8 +14,7 @@ from rich.console import Console
 
 from cudt import report
 from cudt.evaluation import generate
-from cudt.evaluation.grid import EvaluationRequest
-from cudt.evaluation.workers import evaluate_runs
+from cudt.evaluation.workers import evaluate_all
 from cudt.report import Report
 from cudt.reproduce import evaluation, generated, needs, stored
 from cudt.reproduce import outcome as outcomes
@@ -24,7 +23,7 @@ from cudt.reproduce.evaluation import RunEvaluation
 from cudt.reproduce.outcome import ExperimentOutcome
 from cudt.reproduce.scale import GENERATED, Experiment, Reproduction
 from cudt.reproduce.stored import ReproduceOptions
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.sweep.command import run_sweep
 from cudt.sweep.results import Results
 from cudt.sweep.storage import open_storage
@@ -154,11 +153,12 @@ def _evaluate(
     left = [one for one in asked if not one.is_done]
     for n_samples in sorted({one.n_samples for one in left}, reverse=True):
         mine = [one for one in left if one.n_samples == n_samples]
-        request = EvaluationRequest(
-            mine[0].grid, own.device, own.data_root, n_samples, mine[0].with_exits
-        )
-        runs = [one.run for one in mine]
-        failed |= evaluate_runs(runs, request, own.workers, partial(track, console=console))
+        runs, grids = [one.run for one in mine], [one.grid for one in mine]
+        options = {"n_samples": n_samples, "with_exits": mine[0].with_exits}
+        done = evaluate_all(runs, grids, own.workers, own.device, own.data_root, options)
+        for number, problem in track(done, len(runs), "evaluated runs", console):
+            if problem is not None:
+                failed[runs[number].path] = str(problem)
     made.failed += [f"{path}: {reason}" for path, reason in failed.items()]
     made.evaluated = len(paths) - len(failed)
 

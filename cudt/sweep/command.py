@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cudt.models.needs import check_model
-from cudt.runs.find import run_for
+from cudt.models.base import check_model
+from cudt.runs.run import run_for
 from cudt.sweep import results
 from cudt.sweep.definition import Sweep
 from cudt.sweep.results import Results

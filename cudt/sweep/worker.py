@@ -27,14 +27,12 @@ from cudt.config import plugins
 from cudt.config.recipe import NamedRecipe
 from cudt.evaluation import evaluate
 from cudt.method.constraints import FAILING
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.sweep.storage import HEARTBEAT, STORAGE_ERRORS, is_of_storage, open_storage, sweeps_in
 from cudt.sweep.studies import ArmStudy, SurplusError, next_waiting, studies_of
-from cudt.training import launch
+from cudt.training import train as training
 from cudt.training.checkpoint import discard
-from cudt.training.display import PlainDisplay
-from cudt.training.tracking import TrackingRequest
+from cudt.training.display import ConsoleDisplay
 from cudt.utils.console import SafeConsole
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import (
@@ -222,31 +220,28 @@ def run_cell(
 def _trained(
     recipe: NamedRecipe, options: SweepOptions, group: str, referee: Referee | None
 ) -> Run:
-    return launch.train(
+    return training.train(
         recipe,
         options.out,
         options.device,
         options.data_root,
-        PlainDisplay(SafeConsole()),
-        export_model=False,
+        ConsoleDisplay(SafeConsole()),
         keep_weights=True,
         wait=True,
         after_epoch=referee,
-        track=TrackingRequest(options.trackers, group),
+        track=training.TrackingRequest(options.trackers, group),
     )
 
 
 def _validation_curve(run: Run) -> dict[float, float]:
     """The metric on validation data at each level γ."""
-    table = run.read_table("validation")
-    rows = table[table["metric"] == run.finished_info().metric.name]
+    rows = run.rows("ood", "validation")
     return dict(zip(rows["gamma"].astype(float), rows["value"].astype(float), strict=True))
 
 
 def _last_layer(run: Run) -> Any:
     """The last layer's loss and metric on validation data at γ_train."""
-    layers = run.read_table("layers")
-    return layers[layers["split"] == "validation"].sort_values("layer").iloc[-1]
+    return run.rows("layers", "validation").sort_values("layer").iloc[-1]
 
 
 def score_of(run: Run, measure: str, gammas: Sequence[float] | None) -> float:

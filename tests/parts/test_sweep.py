@@ -21,8 +21,7 @@ from cudt.cli import main as cli
 from cudt.config import recipe as recipes
 from cudt.evaluation import evaluate
 from cudt.report import sweeps as reported
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.sweep import command, results, worker
 from cudt.sweep.definition import Sweep
 from cudt.sweep.results import Results
@@ -195,16 +194,14 @@ def run(trained_run, tmp_path) -> Run:
 
 
 def test_scores_are_of_validation_data_and_nan_at_a_level_is_nan(run):
-    layers = run.read_table("layers")
-    last = layers[layers["split"] == "validation"].iloc[-1]
+    last = run.rows("layers", "validation").iloc[-1]
     assert score_of(run, "metric", None) == last["metric"]
     assert score_of(run, "loss", None) == pytest.approx(last["loss"], abs=1e-6)
     evaluate.evaluate_validation(run, GAMMAS, "cpu", None, lambda items, *_: items)
-    table = run.read_table("validation")
-    table = table[table["metric"] == run.finished_info().metric.name]
+    table = run.rows("ood", "validation")
     assert score_of(run, "grid", GAMMAS) == pytest.approx(table["value"].mean())
     assert score_of(run, "grid", [0.5]) == table["value"].iloc[1]
-    run.write_table("validation", table.assign(value=[0.9, 0.8, math.nan]))
+    run.write_table("ood", table.assign(value=[0.9, 0.8, math.nan]))
     assert math.isnan(score_of(run, "grid", GAMMAS))
     assert not math.isnan(score_of(run, "grid", GAMMAS[:2]))
 

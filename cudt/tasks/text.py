@@ -140,7 +140,7 @@ class TextClassification(Classification):
         classes: Sequence[Label],
         tokenizer: Any,
         max_length: int,
-        loss: LossName,
+        loss: LossName = "cross_entropy",
     ) -> None:
         self._texts = functools.cache(texts)
         self._tokens: dict[Split, list[Tokens]] = {}

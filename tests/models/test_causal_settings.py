@@ -130,7 +130,7 @@ def test_what_scales_or_caps_its_logits_is_refused(tmp_path, family):
 
 
 def test_an_encoder_has_no_head_to_read_with(tmp_path):
-    with pytest.raises(UserError, match=r"\d+ weights of BertLMHeadModel are missing"):
+    with pytest.raises(UserError, match=r"\d+ weights of BertLMHeadModel do not fit"):
         build(tiny_pretrained(tmp_path, "bert"))
 
 

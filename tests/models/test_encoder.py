@@ -15,7 +15,7 @@ from cudt.models.encoder_network import Encoder
 from cudt.models.layer_losses import measure_sigma
 from cudt.models.watched import five_tokens
 from cudt.noise import standard_noise
-from cudt.tasks.text import Text, TextClassification
+from cudt.tasks.text import LabelledText, TextClassification
 from cudt.utils.errors import UserError
 from tests.pretrained import CONFIGS, VOCABULARY, tiny_pretrained, tiny_tokenizer
 
@@ -185,11 +185,9 @@ def test_what_is_no_encoder_is_refused():
 
 
 def text_task(folder: str, max_length: int):
-    texts = [Text(str(number), ("good film",), number % 2) for number in range(4)]
+    texts = [LabelledText(str(number), ("good film",), number % 2) for number in range(4)]
     tokenizer = hub.load_tokenizer(folder, None)
-    return TextClassification(
-        {"train": texts, "validation": texts, "test": texts}, [0, 1], tokenizer, max_length
-    )
+    return TextClassification(lambda split: texts, [0, 1], tokenizer, max_length)
 
 
 @pytest.mark.parametrize(("family", "most"), [("bert", 66), ("roberta", 65), ("distilbert", 66)])

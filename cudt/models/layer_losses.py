@@ -8,15 +8,12 @@ import hashlib
 import itertools
 import math
 import warnings
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from cudt.data.loader import Batch
+from cudt.data.loader import Batch, ahead
 from cudt.method.measurement import Measurement
 from cudt.models.base import LayeredModel
 from cudt.models.sharding import like
@@ -30,10 +27,6 @@ from cudt.utils.transfer import sent
 
 #: How many entries of each frozen weight go into its digest.
 _DIGESTED = 256
-#: Threads of `_ahead`, and items that they prepare before these are asked for.
-_AHEAD = 6
-Item = TypeVar("Item")
-Made = TypeVar("Made")
 
 
 class LayerwiseLosses(nn.Module):
@@ -186,7 +179,7 @@ def with_noise(
         )
 
     shaped = ((batch, None if noise is None else model.signal_shape(batch)) for batch in examples)
-    return _ahead(shaped, draw, device)
+    return ahead(shaped, draw, device)
 
 
 @torch.no_grad()
@@ -274,26 +267,3 @@ def _measurement(rows: Tensor, batch: Batch, n_layers: int) -> Measurement:
     """
     losses, scores, (weights, *inputs) = rows.split([n_layers, n_layers, len(rows) - 2 * n_layers])
     return Measurement(losses, scores, weights, [*batch["ids"]], inputs[0] if inputs else None)
-
-
-def _ahead(
-    items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device
-) -> Iterator[Made]:
-    """`prepare(item)` of each item, in order; for an accelerator, by six threads that are six items
-    ahead.
-
-    torch's random numbers are drawn without holding Python's lock, so the threads do not hold up
-    this one. The items are made by this thread: they may need the model, which others must not run
-    at the same time.
-    """
-    if device.type == "cpu":
-        yield from map(prepare, items)
-        return
-    remaining = iter(items)
-    with ThreadPoolExecutor(_AHEAD, "ahead") as threads:
-        waiting = deque(
-            threads.submit(prepare, item) for item in itertools.islice(remaining, _AHEAD)
-        )
-        while waiting:
-            waiting.extend(threads.submit(prepare, item) for item in itertools.islice(remaining, 1))
-            yield waiting.popleft().result()

@@ -66,7 +66,11 @@ def test_the_seed_draws_the_weights():
             "model.patch = 16: frames of 100×100 pixels are not a multiple",
         ),
         ("ucsd-ut", "task={name: reviews}", "model unrolled_video needs a video task"),
-        ("ucsd-vit", "model.pretrained=nobody/nothing", "model 'nobody/nothing' is not on this machine"),
+        (
+            "ucsd-vit",
+            "model.pretrained=nobody/nothing",
+            "model 'nobody/nothing' is not on this machine",
+        ),
         ("ucsd-vit", "task={name: reviews}", "model vit needs a video task"),
     ],
 )

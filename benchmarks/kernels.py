@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,11 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.bench import Bench, Outcome, interleaved
 from cudt import noise
 from cudt.config import recipe
-from cudt.models.assemble import assemble_model
+from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.noise import NoiseSource, SignalShape
-from cudt.tasks.head_gradient import HeadGradient
-from cudt.tasks.labelled import Labelled
-from cudt.tasks.token_logits import TokenLogits
+from cudt.training.train import assemble_model
 
 # ---------------------------------------------------------------- a readout over a vocabulary
 
@@ -59,7 +58,7 @@ def readout_ratios(tokens: int, width: int, words: int, trained: bool) -> list[f
     def ours() -> None:
         gradient = HeadGradient(weights)
         answer = TokenLogits(states, head).adding_to(gradient, 0)
-        losses = gradient.attach(answer.mean_losses(Labelled.of({"labels": labels})).unsqueeze(0))
+        losses = answer.mean_losses({"labels": labels})
         (losses * weights).sum().backward()
         states.grad = head.weight.grad = None
 
@@ -107,7 +106,7 @@ def dust_step(folder: Path) -> list[Outcome]:
     for _ in range(5):
         seconds = cpu_seconds(step)
         peak = max(
-            2 * one.numel() * other.shape[-1] / cpu_seconds(lambda a=one, b=other: a @ b, 20)
+            2 * one.numel() * other.shape[-1] / cpu_seconds(partial(torch.matmul, one, other), 20)
             for one, other in large
         )
         ratios.append(sum(work) / seconds / peak)

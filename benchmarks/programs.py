@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,10 @@ from transformers import (  # noqa: E402
 )
 
 import cudt  # noqa: E402
-from cudt.evaluation.evaluate import evaluate_ood  # noqa: E402
-from cudt.evaluation.grid import Grid  # noqa: E402
-from cudt.training import launch  # noqa: E402
-from cudt.training.display import PlainDisplay  # noqa: E402
-from cudt.training.view import TrainingView  # noqa: E402
+from cudt.evaluation.evaluate import Grid, evaluate_ood  # noqa: E402
+from cudt.runs.export import export  # noqa: E402
+from cudt.training import train as training  # noqa: E402
+from cudt.training.display import display_for  # noqa: E402
 
 turns = Turns()
 
@@ -39,14 +38,8 @@ turns = Turns()
 def train(job: dict[str, Any]) -> None:
     """cudt's own training of a recipe, one update in a turn."""
     recipe = cudt.load_recipe(job["recipe"], job["settings"], objective=job["objective"])
-    launch.train(
-        recipe,
-        Path(job["folder"]),
-        "cpu",
-        Path(job["data_root"]),
-        TurnsDisplay(),
-        export_model=False,
-    )
+    folder, root = Path(job["folder"]), Path(job["data_root"])
+    training.train(recipe, folder, "cpu", root, TurnsDisplay())
 
 
 class TurnsDisplay:
@@ -58,13 +51,13 @@ class TurnsDisplay:
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def update(self, view: TrainingView) -> None:
-        if view.step < view.steps:
+    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
+        if step < steps:
             turns.end()
         else:
             turns.finish()
 
-    def epoch_ended(self, view: TrainingView, metric: str) -> None: ...
+    def validated(self, line: str) -> None: ...
 
 
 def train_with_trainer(job: dict[str, Any]) -> None:
@@ -112,8 +105,8 @@ def evaluate(job: dict[str, Any]) -> None:
 
     recipe = cudt.load_recipe(job["recipe"], job["settings"], objective="erm")
     root, out = Path(job["data_root"]), Path(job["folder"]) / "runs"
-    run = launch.train(recipe, out, "cpu", root, PlainDisplay(Console(quiet=True)))
-    Path(job["model"]).symlink_to(run.path / "model")
+    run = training.train(recipe, out, "cpu", root, display_for(Console(quiet=True)))
+    export(run, training.load(run, "cpu", root), Path(job["model"]))
     evaluate_ood(run, Grid(gammas=[0.0], perturbations=["gaussian"]), "cpu", root, track)
     turns.finish(accuracy=run.read_table("ood")["value"].iloc[0])
 

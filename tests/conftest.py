@@ -18,8 +18,8 @@ from rich.console import Console
 from cudt.config import recipe
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.run import Run
-from cudt.training import launch
-from cudt.training.display import PlainDisplay
+from cudt.training import train as training
+from cudt.training.display import ConsoleDisplay
 from cudt.utils.compat import survive_torchvision_mismatch
 from tests.postgres import Postgres, postgres
 
@@ -45,12 +45,12 @@ def tiny_recipe(*overrides: str, objective: str = "constrained", seed: int = 0) 
     return recipe.load("reviews-ut", (*TINY, *overrides), objective=objective, seed=seed)
 
 
-def quiet() -> PlainDisplay:
-    return PlainDisplay(Console(quiet=True))
+def quiet() -> ConsoleDisplay:
+    return ConsoleDisplay(Console(quiet=True))
 
 
 def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
-    return launch.train(loaded, out, "cpu", None, quiet())
+    return training.train(loaded, out, "cpu", None, quiet())
 
 
 def pytest_collection_finish() -> None:

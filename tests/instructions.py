@@ -13,7 +13,7 @@ from cudt.config.tasks import Alpaca as AlpacaSection
 from cudt.runs.run import Run
 from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca
-from cudt.training import launch
+from cudt.training import train as training
 from tests.conftest import quiet
 
 COLOURS = ("red", "blue", "green", "white")
@@ -81,7 +81,7 @@ def train(folder: Path, out: Path, *overrides: str, objective: str = "constraine
     """Train the recipe in a folder on the instructions beside it."""
     torch.set_num_threads(1)
     loaded = recipe.load(str(folder / "tiny-alpaca.yaml"), overrides, objective=objective)
-    return launch.train(loaded, out, "cpu", folder, quiet())
+    return training.train(loaded, out, "cpu", folder, quiet())
 
 
 def build(folder: Path, pretrained: str, **changes: Any) -> Alpaca:

@@ -23,6 +23,7 @@ from cudt.cli.data import data
 from cudt.cli.doctor import doctor
 from cudt.cli.eval_ood import eval_ood
 from cudt.cli.experiment import experiment
+from cudt.cli.export import export
 from cudt.cli.generate import generate
 from cudt.cli.options import ListCommand, LonelyCommand
 from cudt.cli.recipes import app as recipes
@@ -93,6 +94,7 @@ _add(
     "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4",
     generate,
 )
+_add("export", "Train and evaluate", "cudt export RUN my-model", export)
 _add("runs", "Look at results", "cudt runs outputs", runs)
 _add(
     "compare",

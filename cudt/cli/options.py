@@ -162,8 +162,7 @@ EvaluatedWeights = Annotated[
     WeightsChoice | None,
     typer.Option(
         "--weights",
-        help="Weights of the best or of the last epoch. Results of weights that are not the run's own are written to "
-        "its subfolder best or last.",
+        help="Weights of the best or of the last epoch; the column `weights` of the tables.",
         show_default="the run's own (training.select)",
     ),
 ]
@@ -290,7 +289,7 @@ def parse_plugins(option: str, kind: str, values: list[str] | None) -> list[str]
 def parse_trackers(values: list[str] | None) -> tuple[str, ...]:
     """The values of --track; refuses those that are unknown or not installed."""
     if names := split_list(values):
-        from cudt.training.tracking import check_trackers
+        from cudt.training.train import check_trackers
 
         check_trackers(names)
     return tuple(names)

@@ -117,17 +117,12 @@ def _run(loaded: Sweep, options: SweepOptions, console: Console) -> None:
 
 
 def _loaded(search: str | None, recipe: str | None) -> Sweep:
-    from cudt.runs.checksums import check_given
     from cudt.sweep import definition
 
     if search is None:
         raise UserError(
             "--search: missing; name a search file, or take part in a running sweep with --join"
         )
-    file = definition.locate(search)
-    for path in (file, file.with_name(definition.BASE_FILE)):
-        if path.is_file():
-            check_given(path)
     return definition.load(search, recipe)
 
 

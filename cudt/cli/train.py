@@ -76,9 +76,7 @@ def load_recipes(
         *parse_plugins("--objective", "objective", objectives)
     ] or [None]
     from cudt.config import recipe as recipes
-    from cudt.runs.checksums import check_given
 
-    check_given(recipes.locate(recipe))
     return [
         recipes.load(recipe, changes or (), name, objective=objective, seed=seed)
         for seed in wanted_seeds
@@ -140,10 +138,9 @@ def _train_one(
     data_root: Path | None,
     trackers: tuple[str, ...],
 ) -> Run:
-    from cudt.runs.find import run_for
-    from cudt.training import launch
+    from cudt.runs.run import run_for
+    from cudt.training import train as training
     from cudt.training.display import display_for
-    from cudt.training.tracking import TrackingRequest
 
     run = run_for(loaded, out)
     status = run.info().status
@@ -153,7 +150,7 @@ def _train_one(
         console.print(f"resuming {run.path} ({status})", soft_wrap=True)
     else:
         console.print(f"training {_describe(loaded)} in {run.path}", soft_wrap=True)
-    trained = launch.train(
+    trained = training.train(
         loaded,
         out,
         device,
@@ -161,7 +158,7 @@ def _train_one(
         display_for(console),
         command=shlex.join(["cudt", *sys.argv[1:]]),
         announce=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
-        track=TrackingRequest(trackers),
+        track=training.TrackingRequest(trackers),
     )
     _print_verdict(console, trained)
     return trained
@@ -172,13 +169,10 @@ def _describe(loaded: NamedRecipe) -> str:
 
 
 def _print_verdict(console: Console, run: Run) -> None:
-    from cudt.runs.dual import dual_at_end
-    from cudt.training.picture import negative_note, verdict_table
+    from cudt.training.display import verdict_table
 
-    info, dual = run.finished_info(), dual_at_end(run)
-    console.print(verdict_table(info.reference, info.verdicts, dual))
-    if dual is not None and min(dual.weights.values()) < 0:
-        console.print(negative_note())
+    info = run.finished_info()
+    console.print(verdict_table(run))
     feasible = "feasible" if info.feasible else "not feasible"
     monotone = "every layer lowers the loss" if info.monotone else "not every layer lowers the loss"
     update = f", update {info.best.step}" if run.recipe.settings.training.validate_every else ""

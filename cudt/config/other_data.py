@@ -18,21 +18,13 @@ from cudt.config.schema import NamedSection
 from cudt.config.tasks import TextSection, VideoSection
 from cudt.utils.errors import UserError
 
-#: The beginning of the name of the folder of results.
-PREFIX = "on-"
-
 
 @dataclass(frozen=True)
 class OtherData:
-    """The test data of another task: of the task or the recipe `name`, whose section is `task`."""
+    """The test data of another task: its name in tables, and its section of a recipe."""
 
     name: str
     task: NamedSection
-
-    @property
-    def folder(self) -> str:
-        """The name of the folder of results."""
-        return PREFIX + self.name
 
 
 def named(own: NamedSection, name: str, source: str = "--on") -> OtherData:

@@ -35,7 +35,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "dust": "cudt.models.dust",
         "encoder": "cudt.models.encoder",
         "unrolled": "cudt.models.unrolled",
-        "unrolled_video": "cudt.models.unrolled_video",
+        "unrolled_video": "cudt.models.unrolled",
         "vit": "cudt.models.vit",
     },
     "task": {

@@ -7,11 +7,8 @@ in worker processes and pins memory, so that copies do not hold up the CPU.
 
 from __future__ import annotations
 
-import itertools
 import signal
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -36,10 +33,7 @@ TOKEN_COUNTS = "cudt.token_counts"
 #: Updates that are sorted together when training groups by length; with more, a whole epoch would
 #: be sorted by length.
 _POOL = 50
-#: Threads of `ahead`, and items that they prepare before these are asked for.
-_AHEAD = 6
 Item = TypeVar("Item")
-Made = TypeVar("Made")
 
 
 class Collates(Protocol):
@@ -156,29 +150,6 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
         key: sent(value, device) if isinstance(value, Tensor) else value
         for key, value in batch.items()
     }
-
-
-def ahead(
-    items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device
-) -> Iterator[Made]:
-    """`prepare(item)` of each item, in order; for an accelerator, by six threads that are six items
-    ahead.
-
-    torch's random numbers are drawn without holding Python's lock, so the threads do not hold up
-    this one. The items are made by this thread: they may need the model, which others must not run
-    at the same time.
-    """
-    if device.type == "cpu":
-        yield from map(prepare, items)
-        return
-    remaining = iter(items)
-    with ThreadPoolExecutor(_AHEAD, "ahead") as threads:
-        waiting = deque(
-            threads.submit(prepare, item) for item in itertools.islice(remaining, _AHEAD)
-        )
-        while waiting:
-            waiting.extend(threads.submit(prepare, item) for item in itertools.islice(remaining, 1))
-            yield waiting.popleft().result()
 
 
 def _n_workers(asked: Workers, device: torch.device) -> int:

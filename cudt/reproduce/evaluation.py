@@ -11,7 +11,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,21 +19,18 @@ from typing import Any, ClassVar, Literal
 from optuna.storages import BaseStorage
 
 from cudt.config import other_data
-from cudt.evaluation import evaluate, exits, generate, notes
-from cudt.evaluation.generate import Request
-from cudt.evaluation.grid import Grid
+from cudt.evaluation import evaluate, generate
+from cudt.evaluation.evaluate import Grid
+from cudt.evaluation.generate import Decoding, Request
 from cudt.method.objectives import Objective, objective_class
 from cudt.reproduce import needs
 from cudt.reproduce.scale import Experiment
-from cudt.runs.find import open_run
-from cudt.runs.options import RunOptions
-from cudt.runs.run import Run
+from cudt.runs.run import Run, open_run
 from cudt.sweep.definition import Parameters
-from cudt.sweep.evaluate_runs import tracking
 from cudt.sweep.lease import Lease
-from cudt.sweep.messages import CellResult
+from cudt.sweep.messages import CellProgress, CellResult
 from cudt.sweep.queue import Key, Trial, TrialQueue
-from cudt.sweep.source import Report
+from cudt.sweep.source import Report, RunOptions
 from cudt.sweep.study import ArmStudy
 from cudt.utils.errors import UserError
 from cudt.utils.progress import Track
@@ -106,17 +103,10 @@ class RunEvaluation:
     n_samples: int
     with_exits: bool
 
-    def left(self) -> list[str]:
-        """The kinds of noise whose tables are not complete."""
-        return notes.left(self.run, self.grid, self.n_samples)
-
-    def exits_left(self) -> list[str]:
-        """The kinds of noise for which early exits are missing."""
-        return exits.left(self.run, self.grid) if self.with_exits else []
-
-    def alone(self, *kinds: str) -> Grid:
-        """The grid with some kinds of noise only."""
-        return Grid(perturbations=[*kinds], noise_seeds=self.grid.noise_seeds)
+    @property
+    def is_done(self) -> bool:
+        """Whether the tables of the run are complete."""
+        return not evaluate.missing(self.run, self.grid, self.n_samples, with_exits=self.with_exits)
 
 
 def evaluations_of(
@@ -127,12 +117,8 @@ def evaluations_of(
     yield RunEvaluation(run, grid, listed.samples, listed.exits)
     for name in needs.available_other(experiment, data_root):
         # Pictures are of the run's own data.
-        yield RunEvaluation(
-            run.on(other_data.named(run.recipe.settings.task, name, "on")),
-            grid,
-            n_samples=0,
-            with_exits=listed.exits,
-        )
+        other = replace(grid, on=other_data.named(run.recipe.settings.task, name, "on"))
+        yield RunEvaluation(run, other, n_samples=0, with_exits=listed.exits)
 
 
 def is_evaluated(experiment: Experiment, path: Path, data_root: Path | None = None) -> bool:
@@ -140,8 +126,7 @@ def is_evaluated(experiment: Experiment, path: Path, data_root: Path | None = No
     then says why.
     """
     try:
-        asked = evaluations_of(experiment, path, data_root)
-        return not any(one.left() or one.exits_left() for one in asked)
+        return all(one.is_done for one in evaluations_of(experiment, path, data_root))
     except UserError:
         return False
 
@@ -151,10 +136,8 @@ def requests(experiment: Experiment, data_root: Path | None) -> list[Request]:
     asked = experiment.listed.completions
     if asked is None or not (file := needs.instructions_file(asked, data_root)).is_file():
         return []
-    return [
-        Request(file, gamma, 0, asked.max_new_tokens, asked.batch_size, asked.limit)
-        for gamma in asked.gammas
-    ]
+    size, most = asked.batch_size, asked.max_new_tokens
+    return [Request(file, Decoding(gamma, 0, most, size), asked.limit) for gamma in asked.gammas]
 
 
 # ---------------------------------------------------------------- queues
@@ -311,13 +294,9 @@ class EvaluationSource:
 
     def _evaluate(self, asked: RunEvaluation, track: Track) -> None:
         """Fill what is missing in the tables of a run on one data set."""
-        run, where = asked.run, (self.options.device, self.options.data_root, track)
-        for kind in asked.left():
-            evaluate.check(run, asked.alone(kind), asked.n_samples)
-            evaluate.evaluate_ood(run, asked.alone(kind), *where, asked.n_samples)
-        if kinds := asked.exits_left():
-            evaluate.check(run, asked.alone(*kinds), with_exits=True)
-            evaluate.evaluate_exits(run, asked.alone(*kinds), *where)
+        where = (self.options.device, self.options.data_root, track, asked.n_samples)
+        evaluate.check(asked.run, asked.grid, asked.n_samples, with_exits=asked.with_exits)
+        evaluate.evaluate_ood(asked.run, asked.grid, *where, with_exits=asked.with_exits)
 
     def facts(self, trial: Trial) -> dict[str, Any]:
         return {"run": trial.cell}
@@ -362,7 +341,7 @@ class CompletionSource:
 
     def _asked(self, cell: Key) -> tuple[Run, Request]:
         path, _, gamma = str(cell).partition(" γ=")
-        request = next(one for one in self.requests if f"{one.gamma:g}" == gamma)
+        request = next(one for one in self.requests if f"{one.decoding.gamma:g}" == gamma)
         return open_run(self.options.out / path), request
 
     def compare(self) -> list[Path]:
@@ -382,8 +361,7 @@ class CompletionSource:
                 (run for run, objective in objectives if objective.is_constrained), None
             )
             if plain is not None and constrained is not None:
-                paths = [generate.path_of(run, request) for run in (plain, constrained)]
-                made.append(generate.compare(paths[0], paths[1], request.limit))
+                made.append(generate.compare(plain, constrained, request))
         return made
 
     def _answered(self, request: Request) -> list[Run]:
@@ -392,8 +370,19 @@ class CompletionSource:
         return [
             open_run(self.options.out / path)
             for path in paths
-            if self.is_done(f"{path} γ={request.gamma:g}")
+            if self.is_done(f"{path} γ={request.decoding.gamma:g}")
         ]
+
+
+def tracking(report: Report) -> Track:
+    """A `track` function that reports every batch."""
+
+    def track(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
+        for number, item in enumerate(items):
+            report(CellProgress(number, total, None, "batch"))
+            yield item
+
+    return track
 
 
 def _objective(run: Run) -> type[Objective]:

@@ -14,9 +14,9 @@ from optuna.storages import BaseStorage
 
 from cudt.config import yaml
 from cudt.reproduce.scale import Experiment, Reproduction, Scale
-from cudt.runs.options import RunOptions
 from cudt.sweep import definition
 from cudt.sweep.lease import home_of
+from cudt.sweep.source import RunOptions
 from cudt.sweep.storage import has_studies, open_storage, own_storage, without_password
 from cudt.utils.errors import UserError
 

@@ -6,18 +6,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from cudt.config import recipe as recipes
 from cudt.evaluation import evaluate
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
 from cudt.sweep.source import Report, updates_of
-from cudt.training import launch
+from cudt.training import train as training
 from cudt.training.checkpoint import discard
-from cudt.training.tracking import TrackingRequest
-from cudt.training.view import TrainingView
 from cudt.utils.errors import TrainingStoppedError
 from cudt.utils.progress import track
 
@@ -38,16 +36,13 @@ class ProgressDisplay:
     def __exit__(self, *exception: object) -> None:
         pass
 
-    def update(self, view: TrainingView) -> None:
+    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
         if time.monotonic() - self._last > _REPORT_INTERVAL:
             self._last = time.monotonic()
-            losses = view.train_losses or dict(enumerate(view.validation_losses or [], 1))
-            self._report(
-                CellProgress(view.step, view.steps, losses[max(losses)] if losses else None)
-            )
+            self._report(CellProgress(step, steps, losses[-1]))
 
-    def epoch_ended(self, view: TrainingView, metric: str) -> None:
-        self.update(view)
+    def validated(self, line: str) -> None:
+        pass
 
 
 def run_cell(job: CellJob, report: Report) -> CellResult:
@@ -56,17 +51,16 @@ def run_cell(job: CellJob, report: Report) -> CellResult:
     run = run_for(recipe, job.out)
     # A worker of a killed sweep may still be saving this run, and two cells may be the same run:
     # hence `wait`.
-    launch.train(
+    training.train(
         recipe,
         job.out,
         job.device,
         job.data_root,
         ProgressDisplay(report),
-        export_model=False,
         keep_weights=True,
         wait=True,
         after_epoch=None if job.referee is None else job.referee.after_epoch,
-        track=TrackingRequest(job.trackers, job.group),
+        track=training.TrackingRequest(job.trackers, job.group),
     )
     if job.referee is not None:
         job.referee.after_training(run)
@@ -94,8 +88,8 @@ def score_of(run: Run, measure: str, gammas: list[float] | None) -> float:
         return float(
             layers[layers["split"] == "validation"].sort_values("layer")["metric"].iloc[-1]
         )
-    table = run.read_table("validation")
-    wanted = table[(table["metric"] == info.metric.name) & table["gamma"].isin(gammas or [])]
+    table = run.rows("ood", "validation")
+    wanted = table[table["gamma"].isin(gammas or [])]
     return float(wanted["value"].mean())
 
 

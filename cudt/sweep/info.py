@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cudt.runs import checksums
-from cudt.utils.errors import UserError
-from cudt.utils.reading import json_object
+from cudt.utils.errors import DamagedFileError, UserError
+from cudt.utils.files import write_text
+from cudt.utils.reading import ContentError, json_object
 
 FILE = "sweep.json"
 
@@ -61,19 +61,22 @@ class SweepInfo(BaseModel):
 
 def write_info(folder: Path, info: SweepInfo) -> None:
     text = json.dumps(info.model_dump(mode="json"), indent=2, ensure_ascii=False)
-    checksums.write_checked(folder, FILE, f"{text}\n".encode())
+    write_text(folder / FILE, f"{text}\n")
 
 
 def read_info(folder: Path) -> SweepInfo:
     """The sweep.json of a sweep's folder; a damaged file is an error."""
     try:
-        values = checksums.read_as(folder, FILE, json_object)
+        values = json_object((folder / FILE).read_bytes())
         return SweepInfo.model_validate_json(json.dumps(values))
+    except ContentError as error:
+        advice = "restore it, or repeat the command of the sweep"
+        raise DamagedFileError(folder / FILE, str(error), advice) from None
     except OSError as error:
         raise UserError(f"{folder / FILE}: cannot be read ({error.strerror})") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
-        raise checksums.damage(
-            folder, FILE, f"{key}: {first['msg']}" if key else first["msg"]
-        ) from None
+        reason = f"{key}: {first['msg']}" if key else first["msg"]
+        advice = "restore it, or repeat the command of the sweep"
+        raise DamagedFileError(folder / FILE, reason, advice) from None

@@ -10,7 +10,7 @@ import optuna
 from rich.table import Table
 
 from cudt.config.recipe import NamedRecipe
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.sweep.definition import Sweep
 from cudt.sweep.queue import Trial
 from cudt.sweep.run_sweep import SweepOptions, check_score, first_task, open_studies

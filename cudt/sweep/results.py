@@ -7,7 +7,6 @@ trials_wide.csv  one row per trial
 best.csv         the best trial of each arm in each setting, and what the arm spent
 best.yaml        the recipe of the best run of all; best/ has one for each arm in each setting
 study.db         the Optuna studies
-checksums.json   the SHA-256 of all files above but study.db
 logs/            the output of the workers
 """
 
@@ -21,12 +20,11 @@ from typing import Any
 import pandas as pd
 
 from cudt import __version__
-from cudt.runs import checksums
 from cudt.sweep.definition import BASE_FILE, Sweep, as_word, setting_name
 from cudt.sweep.info import ArmInfo, SweepInfo, write_info
 from cudt.sweep.search import Scalar
 from cudt.sweep.study import ArmStudy
-from cudt.utils.files import file_name
+from cudt.utils.files import file_name, write_text
 
 LONG = ["setting", "arm", "trial", "name", "value"]
 #: The columns of a trial besides its settings.
@@ -73,8 +71,8 @@ class Results:
 
 
 def write_definition(sweep: Sweep, folder: Path) -> None:
-    checksums.write_checked(folder, BASE_FILE, sweep.base_text().encode())
-    checksums.write_checked(folder, "sweep.yaml", sweep.text().encode())
+    write_text(folder / BASE_FILE, sweep.base_text())
+    write_text(folder / "sweep.yaml", sweep.text())
 
 
 def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str) -> Results:
@@ -90,7 +88,7 @@ def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str)
     made = Results(folder, trials, best, sweep, left)
     tables = {"trials_wide.csv": trials, "trials.csv": long(trials), "best.csv": made.best}
     for name, table in tables.items():
-        checksums.write_checked(folder, name, table.to_csv(index=False).encode())
+        write_text(folder / name, table.to_csv(index=False))
     write_info(folder, _info(made, command))
     _write_best(sweep, studies, made)
     return made
@@ -193,13 +191,13 @@ def _write_best(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> Non
     texts = {index: _best_recipe(sweep, studies, row) for index, row in found.iterrows()}
     for index, row in found.iterrows():
         name = file_name("-".join(part for part in (row["setting"], row["arm"]) if part))
-        checksums.write_checked(made.folder, f"best/{name}.yaml", texts[index].encode())
+        write_text(made.folder / f"best/{name}.yaml", texts[index])
     best = (
         found["score"].idxmin()
         if sweep.search.score.direction == "minimize"
         else found["score"].idxmax()
     )
-    checksums.write_checked(made.folder, "best.yaml", texts[best].encode())
+    write_text(made.folder / "best.yaml", texts[best])
 
 
 def _best_recipe(sweep: Sweep, studies: Sequence[ArmStudy], row: Any) -> str:

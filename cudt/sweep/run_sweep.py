@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudt.models.needs import check_model
-from cudt.runs.options import RunOptions
+from cudt.models.base import check_model
 from cudt.sweep import recovery, results, stored
 from cudt.sweep.arm_worker import WorkerJob
 from cudt.sweep.definition import Sweep
 from cudt.sweep.display import SweepDisplay
 from cudt.sweep.results import Results
-from cudt.sweep.source import ArmSource
+from cudt.sweep.source import ArmSource, RunOptions
 from cudt.sweep.storage import explain_storage_errors, open_storage, own_storage, without_password
 from cudt.sweep.study import ArmStudy
 from cudt.sweep.watch import Crew, run_workers

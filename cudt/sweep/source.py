@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cudt.config.recipe import NamedRecipe
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.sweep.definition import setting_name
 from cudt.sweep.lease import Lease
 from cudt.sweep.messages import CellJob, CellProgress, CellResult
@@ -24,6 +24,19 @@ if TYPE_CHECKING:
 
 #: Takes the progress of a running cell.
 Report = Callable[[CellProgress], None]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Where runs are written and how they are computed; none of it changes a result."""
+
+    out: Path
+    """The folder of the run folders."""
+    device: DeviceName = "auto"
+    data_root: Path | None = None
+    workers: int = 1
+    """Runs that are trained or evaluated at the same time, each in its own process."""
+    retry_failed: bool = False
 
 
 class Source(Protocol):

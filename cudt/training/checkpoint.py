@@ -1,309 +1,227 @@
-"""Checkpoints, from which training resumes, and the weights of the best and of the last epoch."""
+"""Checkpoints, from which training resumes exactly, and the weights of the best and the last epoch.
+
+    checkpoints/checkpoint-7/    the two newest are kept until the run is finished
+        model.safetensors        the trained weights
+        state.pt                 optimiser, λ and slack, random generators, progress
+        SHA256SUMS               the digests of these files, for `sha256sum --check`
+
+A checkpoint is written into a temporary folder, which is renamed when it is complete. Where the
+processes share the weights (FSDP2), a distributed checkpoint of torch with their shards of weights
+and optimiser takes the place of model.safetensors. Its index is a pickle, which could run code: do
+not resume a sharded run that you do not trust.
+"""
 
 from __future__ import annotations
 
-import re
+import csv
+import os
 import warnings
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list, gather_object
+from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 
 from cudt.config.schema import Weights
 from cudt.method.descent import LayerwiseDescent
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.sharding import is_sharded
-from cudt.runs.checksums import check_file, forget, replacing_checked
+from cudt.models.sharding import is_sharded, like, whole
 from cudt.runs.run import Run
-from cudt.training import checkpoint_file
-from cudt.training.checkpoint_file import (
-    CheckpointFile,
-    FileRecord,
-    damage_of,
-    damaged,
-    write_tensors,
-)
-from cudt.training.history import History
-from cudt.training.shards import gathered_weights, load_shards, save_shards, sharded_moments
-from cudt.training.state import TrainingState
-from cudt.training.state_tree import put_together, taken_apart
-from cudt.utils import processes
-from cudt.utils.device import RandomState, random_state, seed_process, set_random_state
+from cudt.utils.device import random_state, seed_process, set_random_state
 from cudt.utils.errors import DamagedFileError, DataWarning, UserError
-from cudt.utils.files import delete, link_or_copy
-from cudt.utils.shown import as_command
+from cudt.utils.files import delete, digest_of
 
-#: Files of checkpoints, and temporary files of a process that was killed.
-_OURS = re.compile(r"(checkpoint-|step-)|\.+(checkpoint-|step-|best\.|last\.)")
+#: A row of history.csv: step, epoch, split, layer, name, value.
+Row = tuple[int, int, str, int, str, float]
+_HEADER = ("step", "epoch", "split", "layer", "name", "value")
+_MODEL, _STATE, _DIGESTS = "model.safetensors", "state.pt", "SHA256SUMS"
 
 
 @dataclass
 class Checkpoints:
-    """Saves and restores everything that training changes.
-
-    A checkpoint is checkpoint-<number>.json and the files that it names (checkpoint_file.py). None
-    of them is ever changed, the JSON is written last, and older checkpoints are deleted after that:
-    there is a complete one at any time. Two are kept, of two numbers of updates, so that the older
-    one is used if a file of the newer is damaged. best.safetensors and last.safetensors are further
-    names of files of weights.
-
-    If the processes share the weights, their shards and those of the optimiser are in a folder
-    instead (shards.py). All processes call these methods together; only the main one writes
-    anything but shards, and the others wait for it.
+    """Saves and restores everything that training changes. All processes call these methods
+    together; only the main one writes anything but shards.
     """
 
     run: Run
     layerwise: LayerwiseLosses
     optimizer: torch.optim.Optimizer
     descent: LayerwiseDescent
-    _kept: list[tuple[int, CheckpointFile]] = field(default_factory=list, init=False)
-    """The checkpoints on disk that a resume may use, with their numbers, the newest first."""
-    _written: dict[str, FileRecord] = field(default_factory=dict, init=False)
-    """The file of the weights as they are now, if they are on disk."""
-    _written_shards: dict[str, FileRecord] = field(default_factory=dict, init=False)
-    """The same as shards."""
-    _history: History = field(default_factory=History, init=False)
-    """What the main process read of history.csv to check it."""
+    accelerator: Accelerator
+    _newest: int = field(default=0, init=False)
+    """The number of the checkpoint that was saved or restored last; 0 if there is none."""
+    _history_bytes: int = field(default=0, init=False)
+    """The size of history.csv at that checkpoint."""
 
-    @property
-    def folder(self) -> Path:
-        return self.run.checkpoints
-
-    def exist(self) -> bool:
-        """Whether there is a checkpoint to resume from."""
-        return bool(checkpoint_file.numbers_in(self.folder))
-
-    # ---------------------------------------------------------------- saving
-
-    def save(self, state: TrainingState, history: History) -> None:
-        """Append to history.csv, write a checkpoint, and delete all but two."""
-        generators = processes.gathered(random_state())
-        shards = self._write_shards(state.step) if is_sharded(self.layerwise) else None
-        if processes.is_main_process():
-            history.append(self.run)
-            self._write(state, history, generators, shards)
-        processes.wait()
-
-    def _write(
-        self,
-        state: TrainingState,
-        history: History,
-        generators: list[RandomState],
-        shards: dict[str, FileRecord] | None,
-    ) -> None:
-        """Write a checkpoint of which the shards, if any, are on disk."""
-        weights = shards or self._write_weights(state.step)
-        number = max(checkpoint_file.numbers_in(self.folder), default=0) + 1
-        optimizer = self.optimizer.state_dict()
-        if shards is not None:
-            # The rest is in the shards.
-            optimizer = {"param_groups": optimizer["param_groups"]}
-        tree = {
-            "optimizer": optimizer,
-            "descent": self.descent.state_dict(),
-            "generators": generators,
-        }
-        plain, tensors = taken_apart(tree)
-        file = checkpoint_file.file_of(self.folder, number)
-        tensor_file = file.with_suffix(".safetensors")
-        content = CheckpointFile(
-            format=1,
-            progress=replace(state),
-            weights=f"step-{state.step}" if shards else next(iter(weights)),
-            state=plain,
-            state_file=tensor_file.name,
-            history=history.saved(),
-            files={**weights, tensor_file.name: write_tensors(tensor_file, tensors)},
-        )
-        checkpoint_file.write(file, content)
-        self._keep(number, content)
-
-    def _keep(self, number: int, content: CheckpointFile) -> None:
-        """Delete all checkpoints but this one and the one before, and what killed processes
-        left.
-        """
-        # The same weights in both would be damaged together.
-        others = [one for one in self._kept if one[1].progress.step != content.progress.step]
-        self._kept = [(number, content), *(others or self._kept)[:1]]
-        kept = {checkpoint_file.file_of(self.folder, one).name for one, _ in self._kept}
-        kept |= {name.split("/")[0] for _, one in self._kept for name in one.files}
-        for path in _files(self.run):
-            if path.name not in kept | self._written.keys():
-                delete(path)
-
-    def save_weights(self, which: Weights, step: int) -> None:
-        """Name the weights after `step` updates best.safetensors or last.safetensors, if the recipe
-        needs them.
-        """
-        settings = self.run.recipe.settings
-        if which in settings.checkpoints.needed(settings.training.select):
-            (name,) = self._write_weights(step)
-            if processes.is_main_process():
-                with replacing_checked(self.run.path, _name(self.run, which)) as temporary:
-                    link_or_copy(self.folder / name, temporary)
-            processes.wait()
-
-    def _write_shards(self, step: int) -> dict[str, FileRecord]:
-        """The shards of weights and optimiser after `step` updates, by name; they are written
-        once.
-        """
-        path = self.folder / f"step-{step}"
-        if not any(name.startswith(f"{path.name}/") for name in self._written_shards):
-            self._written_shards = save_shards(path, self.layerwise, self.optimizer)
-        return self._written_shards
-
-    def _write_weights(self, step: int) -> dict[str, FileRecord]:
-        """The file of the weights after `step` updates, by name; it is written once."""
-        name = f"step-{step}.safetensors"
-        if name not in self._written:
-            is_main = processes.is_main_process()
-            weights = gathered_weights(self.layerwise, keep=is_main)
-            # The main process alone has a use for the record.
-            none = FileRecord(bytes=0, sha256="")
-            self._written = {name: write_tensors(self.folder / name, weights) if is_main else none}
-        return self._written
-
-    # ---------------------------------------------------------------- restoring
-
-    def restore(self) -> tuple[TrainingState, History]:
-        """Load the newest checkpoint that is intact into model, optimisers and random generators.
-
-        The checkpoint may be of another number of processes; one that it does not know seeds its
-        generators.
-        """
-        self._kept = processes.from_main(self._intact() if processes.is_main_process() else [])
-        _, content = self._kept[0]
-        # Copied, because they are parts of the file otherwise, which the next checkpoints delete.
-        tensors = {
-            name: tensor.clone()
-            for name, tensor in load_file(self.folder / content.state_file).items()
-        }
-        tree = put_together(content.state, tensors)
-        self._load(tree, content)
-        self._restore_rest(tree, content.progress)
-        # The main process writes it.
-        history = (
-            self._history if processes.is_main_process() else History(size=content.history.bytes)
-        )
-        # A copy, because training changes it, and the checkpoint on disk stays as it is.
-        return replace(content.progress), history
-
-    def _intact(self) -> list[tuple[int, CheckpointFile]]:
-        """The newest intact checkpoint and those before it; warns of damaged ones that are
-        newer.
-        """
-        found: list[tuple[int, CheckpointFile]] = []
-        damages: list[DamagedFileError] = []
-        for number in checkpoint_file.numbers_in(self.folder):
-            try:
-                content = checkpoint_file.read(checkpoint_file.file_of(self.folder, number))
-                if not found:
-                    self._check(content)
-                found.append((number, content))
-            except DamagedFileError as error:
-                if not found:
-                    damages.append(error)
-        if not found:
-            raise damages[0]
-        for one in damages:
-            instead = f"resuming from update {found[0][1].progress.step} instead"
-            warnings.warn(
-                f"{one.path}: damaged ({one.reason}); {instead}", DataWarning, stacklevel=2
-            )
-        return found
-
-    def _check(self, content: CheckpointFile) -> None:
-        """Refuse a checkpoint of which a file, or the beginning of history.csv, is not as it was
-        written.
-        """
-        for name, record in sorted(content.files.items()):
-            if (reason := damage_of(self.folder / name, record)) is not None:
-                raise damaged(self.folder / name, reason)
-        self._history = History.resumed(self.run, content.history.bytes, content.history.sha256)
-
-    def _load(self, tree: dict[str, Any], content: CheckpointFile) -> None:
-        """Load weights and optimiser."""
-        optimizer = tree["optimizer"]
-        if content.weights in content.files:
-            self.layerwise.load_learned_weights(load_file(self.folder / content.weights))
-            self.optimizer.load_state_dict(sharded_moments(optimizer, self.optimizer))
-            self._written = {content.weights: content.files[content.weights]}
-        else:
-            own = {
-                name: one
-                for name, one in content.files.items()
-                if name.startswith(f"{content.weights}/")
+    def save(self, progress: dict[str, Any], rows: Sequence[Row]) -> None:
+        """Append to history.csv, write a checkpoint, and delete all but it and the one before."""
+        is_main = self.accelerator.is_main_process
+        generators = gather_object([random_state()])
+        number = max(_numbers(self.run), default=0) + 1
+        temporary = self.run.checkpoints / f".checkpoint-{number}.tmp"
+        if is_main:
+            self._append(rows)
+            delete(temporary)
+            temporary.mkdir(parents=True)
+        self.accelerator.wait_for_everyone()
+        weights, optimizer = self.layerwise.learned_weights(), self.optimizer.state_dict()
+        if is_sharded(self.layerwise):
+            shards = {"model": weights, "optimizer": optimizer.pop("state")}
+            state_dict_saver.save(shards, checkpoint_id=temporary)
+        elif is_main:
+            contiguous = {name: weight.contiguous() for name, weight in weights.items()}
+            save_file(contiguous, temporary / _MODEL)
+        if is_main:
+            state = {
+                "progress": progress,
+                "history_bytes": self._history_bytes,
+                "optimizer": optimizer,
+                "descent": self.descent.state_dict(),
+                "generators": generators,
             }
-            files = sorted(
-                (self.folder / name for name in own), key=lambda path: int(path.name.split("-")[0])
-            )
-            load_shards(files, self.layerwise, self.optimizer, optimizer["param_groups"])
-            self._written_shards = own
+            with (temporary / _STATE).open("wb") as file:
+                torch.save(state, file)
+            (temporary / _DIGESTS).write_text(_digests(temporary))
+            temporary.rename(_folder(self.run, number))
+            _delete_all_but(self.run, [number, self._newest])
+        self.accelerator.wait_for_everyone()
+        self._newest = number
 
-    def _restore_rest(self, tree: dict[str, Any], progress: TrainingState) -> None:
-        """Load multipliers, slacks and random generators."""
-        self.descent.load_state_dict(tree["descent"])
-        known, process = tree["generators"], processes.index()
-        if process < len(known):
-            set_random_state(known[process])
+    def _append(self, rows: Sequence[Row]) -> None:
+        """Append to history.csv. What it has beyond the checkpoint before is cut off: it is from
+        updates that were interrupted before they were saved, and that have been repeated now.
+        """
+        path, is_new = self.run.path / "history.csv", self._history_bytes == 0
+        with path.open("a", newline="", encoding="utf-8") as file:
+            file.truncate(self._history_bytes)
+            csv.writer(file, lineterminator="\n").writerows([_HEADER, *rows] if is_new else rows)
+            file.flush()
+            os.fsync(file.fileno())
+        self._history_bytes = path.stat().st_size
+
+    def restore(self) -> dict[str, Any] | None:
+        """Load the newest checkpoint that is intact, and return the progress; None if there is
+        none. It may be of another number of processes: one that it does not know is seeded.
+        """
+        if not _numbers(self.run):
+            return None
+        is_main, index = self.accelerator.is_main_process, self.accelerator.process_index
+        (number,) = broadcast_object_list([_newest_intact(self.run) if is_main else None])
+        state = torch.load(_folder(self.run, number) / _STATE, weights_only=True)
+        self._newest, self._history_bytes = number, state["history_bytes"]
+        self._load_weights(_folder(self.run, number), state["optimizer"])
+        self.descent.load_state_dict(state["descent"])
+        if index < len(state["generators"]):
+            set_random_state(state["generators"][index])
         else:
-            seed_process(self.run.recipe.settings.seed, progress.step, process)
+            seed_process(self.run.recipe.settings.seed, state["progress"]["step"], index)
+        return state["progress"]
 
+    def _load_weights(self, folder: Path, optimizer: dict[str, Any]) -> None:
+        """Load weights and optimiser; either may be in shards now, whether or not it was before."""
+        params = [param for group in self.optimizer.param_groups for param in group["params"]]
+        if (folder / _MODEL).is_file():
+            self.layerwise.load_learned_weights(load_file(folder / _MODEL))
+            moments = {
+                index: {
+                    key: like(one, params[index]) if one.dim() else one
+                    for key, one in all_of.items()
+                }
+                for index, all_of in optimizer["state"].items()
+            }
+        else:
+            # torch reads into tensors that are there already. A weight that never had a gradient
+            # has no moments in the checkpoint: 0 is the same.
+            moments = {
+                index: {"step": torch.zeros(()), "exp_avg": zero, "exp_avg_sq": zero.clone()}
+                for index, zero in enumerate(map(torch.zeros_like, params))
+            }
+            held = {"model": self.layerwise.learned_weights(), "optimizer": moments}
+            planner = DefaultLoadPlanner(allow_partial_load=True)
+            state_dict_loader.load(held, checkpoint_id=folder, planner=planner)
+        groups = optimizer["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
 
-def _name(run: Run, which: Weights) -> str:
-    """The file of some weights, as checksums.json names it."""
-    return str(run.weights_file(which).relative_to(run.path))
-
-
-def _files(run: Run) -> list[Path]:
-    """Everything that belongs to checkpoints, without the weights of the best and of the last
-    epoch.
-    """
-    folder = run.checkpoints
-    return [path for path in folder.iterdir() if _OURS.match(path.name)] if folder.is_dir() else []
-
-
-def discard(run: Run) -> None:
-    """Delete what a finished run no longer needs: its checkpoint, and weights that
-    `checkpoints.keep` does not name.
-    """
-    # First what makes a checkpoint exist, because it must have its files.
-    for path in sorted(_files(run), key=lambda path: path.suffix != ".json"):
-        delete(path)
-    kept = run.recipe.settings.checkpoints.kept
-    for which in get_args(Weights):
-        if which not in kept:
-            forget(run.path, _name(run, which))
-            run.weights_file(which).unlink(missing_ok=True)
+    def save_weights(self, which: Weights) -> None:
+        """Write best.safetensors or last.safetensors, if the recipe needs it."""
+        settings, is_main = self.run.recipe.settings, self.accelerator.is_main_process
+        if which not in settings.checkpoints.needed(settings.training.select):
+            return
+        weights: dict[str, Tensor] = {}
+        for name, weight in self.layerwise.learned_weights().items():
+            # Shards are gathered one weight at a time: a device may have no room for all.
+            gathered = whole(weight)
+            if is_main:
+                weights[name] = gathered.cpu().contiguous()
+        if is_main:
+            with self.run.replacing(f"checkpoints/{which}.safetensors") as temporary:
+                save_file(weights, temporary)
+        self.accelerator.wait_for_everyone()
 
 
 def load_weights(run: Run) -> dict[str, Tensor]:
     """The weights of a run that are evaluated, on the CPU."""
-    file = run.weights_file(run.weights)
-    if not file.is_file():
-        _explain_missing(run, file)
-    try:
-        check_file(run.path, _name(run, run.weights))
-        return load_file(file)
-    except FileNotFoundError:
-        reason = "missing"
-    except SafetensorError as error:
-        reason = str(error)
-    raise DamagedFileError(file, reason, f"delete {run.path} to train again")
-
-
-def _explain_missing(run: Run, file: Path) -> None:
-    """Raise a UserError if it is known why the weights are missing."""
-    checkpoints = run.recipe.settings.checkpoints
-    if run.weights not in checkpoints.kept:
-        recipe = ("--recipe", run.path / "recipe.yaml")
-        command = as_command("train", *recipe, "--set", "checkpoints.keep=both", "--out", "FOLDER")
+    name, keep = f"checkpoints/{run.weights}.safetensors", run.recipe.settings.checkpoints
+    if not (run.path / name).is_file() and run.weights not in keep.kept:
         raise UserError(
-            f"{file}: not kept (checkpoints.keep: {checkpoints.keep}); to get these weights, "
-            "train the run again in "
-            f"another folder: `{command}`"
+            f"{run.path / name}: not kept (checkpoints.keep: {keep.keep}); to get these weights, "
+            "train the run again in another folder: `cudt train --recipe "
+            f"{run.path / 'recipe.yaml'} --set checkpoints.keep=both --out FOLDER`"
         )
+    run.check(name)
+    return load_file(run.path / name)
+
+
+def discard(run: Run) -> None:
+    """Delete the checkpoints of a finished run, and weights that `checkpoints.keep` leaves out."""
+    _delete_all_but(run, [])
+    for which in get_args(Weights):
+        if which not in run.recipe.settings.checkpoints.kept:
+            run.forget(f"checkpoints/{which}.safetensors")
+            run.weights_file(which).unlink(missing_ok=True)
+
+
+def _folder(run: Run, number: int) -> Path:
+    return run.checkpoints / f"checkpoint-{number}"
+
+
+def _numbers(run: Run) -> list[int]:
+    """The numbers of the checkpoints of a run, the newest first."""
+    found = run.checkpoints.glob("checkpoint-*")
+    return sorted((int(path.name.removeprefix("checkpoint-")) for path in found), reverse=True)
+
+
+def _delete_all_but(run: Run, numbers: Sequence[int]) -> None:
+    """Delete checkpoints, and the temporary files of processes that were killed."""
+    kept = [_folder(run, number) for number in numbers]
+    for path in [*run.checkpoints.glob("checkpoint-*"), *run.checkpoints.glob(".*")]:
+        if path not in kept:
+            delete(path)
+
+
+def _digests(folder: Path) -> str:
+    """The lines of SHA256SUMS."""
+    files = sorted(path for path in folder.iterdir() if path.name != _DIGESTS)
+    return "".join(f"{digest_of(path)}  {path.name}\n" for path in files)
+
+
+def _newest_intact(run: Run) -> int:
+    """The number of the newest checkpoint that is as it was written; warns of newer ones."""
+    for number in _numbers(run):
+        folder = _folder(run, number)
+        try:
+            if (folder / _DIGESTS).read_bytes() == _digests(folder).encode():
+                return number
+            reason = f"its files do not match {_DIGESTS}"
+        except OSError as error:
+            reason = str(error)
+        warnings.warn(f"{folder}: damaged ({reason}); skipped", DataWarning, stacklevel=2)
+    advice = "delete it to train from the beginning"
+    raise DamagedFileError(run.checkpoints, "no checkpoint is intact", advice)

@@ -1,179 +1,123 @@
-"""The display of a training: a live table on a terminal, lines elsewhere."""
+"""What a terminal shows of a training: a line per validation, and the verdicts at its end."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Protocol
 
-from rich.console import Console, RenderableType
-from rich.live import Live
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from cudt.method.constraints import FAILING
-from cudt.training.picture import Picture
-from cudt.training.view import TrainingView
-from cudt.utils.progress import duration
+from cudt.method.constraints import FAILING, Verdict, effective_weights
+from cudt.method.objectives import Objective, objective_class
+from cudt.runs.run import Run
 from cudt.utils.ranges import ranges
 
-#: Without a terminal, seconds between two lines within an epoch; a quarter of an epoch gets a line
-#: sooner if it took at least the shorter time, so that a long training is never silent and a short
-#: one prints little.
-_INTERVAL, _SHORTEST = 30.0, 5.0
-Clock = Callable[[], float]
-
-
-class Pace:
-    """How long an update takes on average, validation included, and how much time is left."""
-
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
-        self._began = clock()
-        self._before: int | None = None
-
-    def text(self, view: TrainingView) -> str:
-        """For example `2.1 s/update, 0:41:00 left`; call it after each update."""
-        if self._before is None:
-            # A resumed training does not begin at update 1.
-            self._before = view.step - 1
-        seconds = (self._clock() - self._began) / max(view.step - self._before, 1)
-        return f"{seconds:.3g} s/update, {duration(seconds * (view.steps - view.step))} left"
+#: Seconds between two lines within an epoch.
+_INTERVAL = 30.0
+_COLOURS = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
+NEGATIVE_NOTE = "▼ negative weight w: the update raises this layer's loss"
 
 
 class Display(Protocol):
     """Shows the progress of a training."""
 
-    def __enter__(self) -> Display: ...
+    def __enter__(self) -> object: ...
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def update(self, view: TrainingView) -> None:
-        """Called after each update."""
-
-    def epoch_ended(self, view: TrainingView, metric: str) -> None:
-        """Called after each validation: at the end of an epoch, and within it with
-        `training.validate_every`.
+    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
+        """Called after each of `steps` updates, with the losses that it computed; that of layer L
+        is the last.
         """
 
+    def validated(self, line: str) -> None:
+        """Called after each validation, with `validation_line`."""
 
-class PlainDisplay:
-    """Prints a line per validation, and lines within an epoch that takes long."""
 
-    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
-        self._console = console
-        self._clock = clock
-        self._begin()
+class ConsoleDisplay:
+    """A line per validation, and lines in between where these take long."""
 
-    def _begin(self) -> None:
-        self._pace, self._printed, self._quarters = Pace(self._clock), self._clock(), 0
+    def __init__(self, console: Console) -> None:
+        self._console, self._printed = console, time.monotonic()
 
-    def __enter__(self) -> PlainDisplay:
-        # One display may show several trainings.
-        self._begin()
-        return self
+    def __enter__(self) -> None:
+        self._printed = time.monotonic()
 
     def __exit__(self, *exception: object) -> None:
         pass
 
-    def update(self, view: TrainingView) -> None:
-        pace, waited = self._pace.text(view), self._clock() - self._printed
-        # Of an epoch, counted from the beginning of the training; the line of the epoch itself ends
-        # the fourth.
-        quarters = 4 * view.epochs * (view.step - 1) // view.steps
-        if waited >= _INTERVAL or (waited >= _SHORTEST and quarters > self._quarters):
-            self._print(update_line(view, pace), quarters)
+    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
+        """Print a line now and then."""
+        if time.monotonic() - self._printed > _INTERVAL:
+            self.validated(f"update {step}/{steps}  training loss {_arrows(losses)}")
 
-    def epoch_ended(self, view: TrainingView, metric: str) -> None:
-        self._print(epoch_line(view, metric), 4 * view.epochs * view.step // view.steps)
-
-    def _print(self, line: str, quarters: int) -> None:
+    def validated(self, line: str) -> None:
+        """Print the line."""
+        self._printed = time.monotonic()
         self._console.print(line, highlight=False, soft_wrap=True, markup=False)
-        self._printed, self._quarters = self._clock(), quarters
-
-
-class LiveDisplay:
-    """A table of the layers, redrawn in place: loss, allowed loss, violation, λ and w."""
-
-    def __init__(self, console: Console) -> None:
-        self._begin()
-        # Drawn when the screen is refreshed, not after each of perhaps hundreds of updates a
-        # second.
-        self._live = Live(
-            console=console, refresh_per_second=8, transient=True, get_renderable=self._picture
-        )
-
-    def _begin(self) -> None:
-        self._view: TrainingView | None = None
-        self._metric = self._pace_text = ""
-        self._pace = Pace()
-
-    def __enter__(self) -> LiveDisplay:
-        self._begin()
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._live.__exit__(None, None, None)
-
-    def update(self, view: TrainingView) -> None:
-        self._view, self._pace_text = view, self._pace.text(view)
-
-    def epoch_ended(self, view: TrainingView, metric: str) -> None:
-        self._view, self._metric = view, metric
-
-    def _picture(self) -> RenderableType:
-        return "" if self._view is None else Picture(self._view, self._metric, self._pace_text)
 
 
 def display_for(console: Console) -> Display:
-    """A live table on a terminal, lines elsewhere."""
-    return (
-        LiveDisplay(console)
-        if console.is_terminal and not console.is_dumb_terminal
-        else PlainDisplay(console)
+    """The display of a training on a console."""
+    return ConsoleDisplay(console)
+
+
+def validation_line(
+    objective: Objective, losses: Sequence[float], metric: str, verdicts: Sequence[Verdict]
+) -> str:
+    """f_0 → f_1 → … → f_L, the metric, λ, and the layers that fail or have negative weight."""
+    descent, parts = (
+        objective.descent,
+        [f"f {_arrows([objective.descent.reference, *losses])}", metric],
     )
+    marked: dict[str, list[bool]] = {word: [one == word for one in verdicts] for word in FAILING}
+    if objective.constrains:
+        parts.append("λ " + " ".join(f"{one:.3g}" for one in descent.multiplier_values.tolist()))
+        marked["negative weight"] = (descent.effective_weights() < 0).tolist()
+    for word, layers in marked.items():
+        if any(layers):
+            parts.append(f"{word}: {ranges(n for n, is_so in enumerate(layers, 1) if is_so)}")
+    return "  ".join(parts)
 
 
-def update_line(view: TrainingView, pace: str) -> str:
-    """Position, losses of the batch and pace, for a log."""
-    losses = " → ".join(f"{loss:.4g}" for loss in view.train_losses.values())
-    of = (
-        "by layer"
-        if len(view.train_losses) > 1
-        else f"of layer {max(view.train_losses, default=len(view.rates))}"
-    )
-    phase = "  warming up" if view.warming_up else ""
-    return f"{_epoch(view)}  update {view.step}/{view.steps}  training loss {of} {losses}{phase}  {pace}"
+def verdict_table(run: Run) -> Table:
+    """f_0 and the verdict on each layer of a finished run, with λ and w of a constrained one."""
+    info, settings = run.finished_info(), run.recipe.settings
+    columns = ["layer", "loss", "allowed", "violation", "± 1 s.e."]
+    rows = [
+        [str(one.layer), *map(_number, (one.loss, one.allowed, one.violation, one.standard_error))]
+        for one in info.verdicts
+    ]
+    multipliers = info.multipliers and getattr(info.multipliers, run.weights)
+    if objective_class(settings.objective).is_constrained and multipliers and info.rates:
+        values, descent = torch.tensor(multipliers, dtype=torch.double), settings.descent
+        weights = effective_weights(values, info.rates, descent.form, descent.gradient).tolist()
+        columns += ["λ", "w"]
+        for row, multiplier, weight in zip(rows, multipliers, weights, strict=True):
+            row += [_number(multiplier), weight_text(weight)]
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    table.add_row("0", _number(info.reference), *[""] * (len(columns) - 2), "f_0")
+    for row, one in zip(rows, info.verdicts, strict=True):
+        table.add_row(*row, Text(one.verdict, _COLOURS[one.verdict]))
+    table.caption = NEGATIVE_NOTE if any("▼" in row[-1] for row in rows) else None
+    return table
 
 
-def epoch_line(view: TrainingView, metric: str) -> str:
-    """Validation losses, metric and multipliers at the end of an epoch or within it, for a log."""
-    losses = " → ".join(f"{loss:.4g}" for loss in view.validation_losses or [])
-    within = "" if view.ends_epoch else f"  update {view.step}/{view.steps}"
-    line = f"{_epoch(view)}{within}  validation loss by layer {losses}  {metric}"
-    if view.multipliers is not None:
-        line += (
-            "  warming up"
-            if view.warming_up
-            else "  λ " + " ".join(f"{value:.3g}" for value in view.multipliers)
-        )
-    if view.negative:
-        line += f"  negative weight: {ranges(view.negative)}"
-    return f"{line}  {_failing(view)}".rstrip()
+def weight_text(weight: float | None) -> str:
+    """A layer's weight w_l; a negative one is marked."""
+    return "" if weight is None else f"{_number(weight)} {'▼' if weight < 0 else ' '}"
 
 
-def _failing(view: TrainingView) -> str:
-    """The layers whose constraints fail, in the words of the verdict at the end: `violated: 1–3  relaxed: 4`."""
-    if view.verdicts is None:
-        return ""
-    by_word = {
-        word: [layer for layer, one in enumerate(view.verdicts, 1) if one == word]
-        for word in FAILING
-    }
-    return (
-        "  ".join(f"{word}: {ranges(layers)}" for word, layers in by_word.items() if layers)
-        or "violated: none"
-    )
+def _number(value: float) -> str:
+    return f"{value:.4g}"
 
 
-def _epoch(view: TrainingView) -> str:
-    return f"epoch {view.epoch:>{len(str(view.epochs))}}/{view.epochs}"
+def _arrows(losses: Sequence[float]) -> str:
+    return " → ".join(map(_number, losses))

@@ -1,4 +1,5 @@
-"""The training loop, from top to bottom: epochs of updates, validation, checkpoints, the verdict.
+"""The training loop, from top to bottom: epochs of updates, validation, the best weights,
+checkpoints.
 
 One update (Algorithm 1 of the paper), on B examples in any number of micro-batches and processes:
 
@@ -14,40 +15,40 @@ up to the step of one large batch.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 
+from cudt.config.schema import Training
 from cudt.data.loader import ALL, Batch, Loader, Share, batches, n_batches, split_updates, updates
 from cudt.method import constraints
 from cudt.method.constraints import LayerVerdict
-from cudt.method.measurement import Measurement
-from cudt.models.assemble import TrainingProblem
-from cudt.models.compiled import compile_layers
-from cudt.models.layer_losses import draw_noise, measure_batches, measure_sigma
+from cudt.method.objectives import Objective
+from cudt.models.base import LayeredModel
+from cudt.models.layer_losses import (
+    LayerwiseLosses,
+    Measurement,
+    draw_noise,
+    measure_batches,
+    measure_sigma,
+)
+from cudt.models.pretrained import compile_layers
 from cudt.models.sharding import prepared, whole
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run
 from cudt.tasks.base import Split
-from cudt.training import conclusion
-from cudt.training.checkpoint import Checkpoints, load_weights
-from cudt.training.display import Display
-from cudt.training.history import History
-from cudt.training.non_finite import refuse_non_finite, stopping_if_refused
-from cudt.training.primal import Primal
-from cudt.training.selection import Selection, is_better, rank_of
-from cudt.training.state import TrainingState
-from cudt.training.tracking import Tracking
-from cudt.training.view import TrainingView
-from cudt.utils import processes
+from cudt.training.checkpoint import Checkpoints, Row
+from cudt.training.display import Display, validation_line
 from cudt.utils.device import matmul_in, random_state, seed_process, set_random_state
-from cudt.utils.errors import UserError
+from cudt.utils.errors import TrainingStoppedError, UserError
 from cudt.utils.interrupt import StopRequest
 from cudt.utils.progress import track
 from cudt.utils.transfer import sent
@@ -57,144 +58,173 @@ from cudt.utils.transfer import sent
 AfterEpoch = Callable[[Run], None]
 
 
+@dataclass
+class Progress:
+    """How far a training is: the same in all processes, and after a resume."""
+
+    epoch: int = 0
+    step: int = 0
+    sigma_x: float = math.nan
+    validated_step: int = 0
+    """The update after which validation data were measured last."""
+    best: list[float] | None = None
+    """The rank of the best validation so far; lower is better, compared from left to right."""
+    best_epoch: int = 0
+    best_step: int | None = None
+    best_slack: list[float] = field(default_factory=list)
+    """In units of the loss."""
+    best_multipliers: list[float] | None = None
+    since_best: int = 0
+    """Validations in a row that were not the best so far; those of warm-up do not count."""
+    stopped_early: bool = False
+
+
 class Trainer:
     """Trains one run to its end, from the beginning or from its last checkpoint."""
 
     def __init__(
         self,
         run: Run,
-        problem: TrainingProblem,
+        layerwise: LayerwiseLosses,
+        objective: Objective,
         accelerator: Accelerator,
         display: Display,
         after_epoch: AfterEpoch | None = None,
-        tracking: Tracking | None = None,
     ) -> None:
-        self.run = run
-        self.problem = problem
-        self.after_epoch = after_epoch
-        self.settings = run.recipe.settings
-        self.accelerator = accelerator
-        self.display = display
-        self.tracking = tracking or Tracking(run, accelerator)
-        self.task = problem.task
-        self.objective = problem.objective
-        self.descent = problem.descent
-        self.layerwise = problem.layerwise
-        self.model = problem.layerwise.model
-        if self.settings.training.compile:
-            compile_layers(self.model)
-        self._read_data()
-        # It may take longer in one than the others wait for it to share the weights.
-        processes.wait()
-        self.wrapped = prepared(problem.layerwise, self.model, accelerator)
-        self.loader = Loader(
-            self.task, self.train_examples, accelerator.device, self.settings.loading.workers
-        )
-        training, slack = self.settings.training, self.descent.slack_parameters()
-        self.primal = Primal(self.model, slack, training, self.updates_per_epoch)
-        self.selection = Selection(training, self.updates_per_epoch)
-        self.state = TrainingState()
-        self.stop, self.stopping = StopRequest(), False
-        self.history = History()
-        self.checkpoints = Checkpoints(run, self.layerwise, self.primal.optimizer, self.descent)
-
-    def _read_data(self) -> None:
-        """Read training and validation data, so that their errors are reported before the first
-        epoch.
-        """
+        self.run, self.settings = run, run.recipe.settings
+        self.layerwise, self.model, self.task = layerwise, layerwise.model, layerwise.task
+        self.objective, self.descent = objective, objective.descent
+        self.accelerator, self.display, self.after_epoch = accelerator, display, after_epoch
+        training, workers = self.settings.training, self.settings.loading.workers
         self.train_examples = self.task.examples("train")
-        self.task.examples("validation")
-        self.batch_size = min(self.settings.training.batch_size, len(self.train_examples))
+        self.batch_size = min(training.batch_size, len(self.train_examples))
         self.updates_per_epoch = len(self.train_examples) // self.batch_size
-        accumulation, n_processes = (
-            self.settings.training.accumulation,
-            self.accelerator.num_processes,
-        )
-        if self.batch_size < accumulation * n_processes:
+        self.n_updates = training.epochs * self.updates_per_epoch
+        parts, n_processes = training.accumulation, accelerator.num_processes
+        if self.batch_size < parts * n_processes:
             raise UserError(
-                f"training.batch_size: cannot split {self.batch_size} examples into "
-                f"{accumulation} micro-batches on "
-                f"{n_processes} processes; lower training.accumulation or use fewer processes"
+                f"training.batch_size: cannot split {self.batch_size} examples into {parts} "
+                f"micro-batches on {n_processes} processes; lower training.accumulation or use "
+                "fewer processes"
             )
+        if training.compile:
+            compile_layers(self.model)
+        self.wrapped = prepared(layerwise, self.model, accelerator)
+        self.loader = Loader(self.task, self.train_examples, accelerator.device, workers)
+        self.optimizer = primal_optimizer(self.model, training)
+        self.descent.add_slack_to(self.optimizer)
+        self.checkpoints = Checkpoints(run, layerwise, self.optimizer, self.descent, accelerator)
+        self.progress, self.stop, self.stopping = Progress(), StopRequest(), False
+        self.rows: list[Row] = []
+        """Of history.csv, since the last checkpoint."""
 
     # ---------------------------------------------------------------- the loop
 
     def fit(self) -> None:
         """Train to the end, or until a stop is requested; calling it again resumes."""
-        is_resumed = processes.from_main(self.checkpoints.exist())
-        if is_resumed:
-            self.state, self.history = self.checkpoints.restore()
+        self._begin()
+        with StopRequest() as self.stop, self.display:
+            while self._goes_on:
+                is_warm_up = self.progress.epoch < self.settings.descent.warmup_epochs
+                self.objective.warming_up = self.objective.is_constrained and is_warm_up
+                for micro_batches in self._remaining_updates():
+                    self._update(micro_batches)
+                    self._maybe_save()
+                self._end_epoch()
+
+    def _begin(self) -> None:
+        """Measure σ_x, or resume from the last checkpoint."""
+        if (restored := self.checkpoints.restore()) is not None:
+            self.progress = Progress(**restored)
         else:
             seed_process(self.settings.seed, 0, self.accelerator.process_index)
-            self.state.sigma_x = self._measure_sigma()
-        self.tracking.start()
-        training, device = self.settings.training, self.accelerator.device
-        with StopRequest() as self.stop, self.display:
-            while self.selection.goes_on(self.state):
-                self.objective.warming_up = self._warming_up
-                self._maybe_validate()
-                for micro_batches in self._remaining_updates():
-                    with matmul_in(training.tf32, device):
-                        f, grad_norm = self._update(micro_batches)
-                    self.state.step += 1
-                    self.state.step_in_epoch += 1
-                    self._log_update(f, grad_norm)
-                    self._maybe_validate()
-                    self._maybe_pause()
-                self._end_epoch()
-                if self.after_epoch is not None and self.selection.goes_on(self.state):
-                    self.after_epoch(self.run)
-        self._conclude()
+            self.progress.sigma_x = self.measure_sigma()
+        # The rate depends only on the update, so that a resume does not change it.
+        share = learning_rate_share(self.settings.training, self.n_updates)
+        self.schedule = LambdaLR(self.optimizer, share, last_epoch=self.progress.step - 1)
 
-    @property
-    def _warming_up(self) -> bool:
-        """Whether the constraints are off in this epoch."""
-        return (
-            self.objective.is_constrained and self.state.epoch < self.settings.descent.warmup_epochs
-        )
+    def _update(self, micro_batches: list[Batch]) -> None:
+        """Step the weights down and λ up, both from the same losses f."""
+        with matmul_in(self.settings.training.tf32, self.accelerator.device):
+            f, gradient_norm = self._back_propagate(micro_batches)
+        self._refuse_non_finite(f, gradient_norm)
+        self.objective.accumulate_slack_gradient(f)
+        self.objective.dual_step(f)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        self.progress.step += 1
+        self._log_update(f, gradient_norm)
 
     def _remaining_updates(self) -> Iterator[list[Batch]]:
         """The micro-batches of each update left in this epoch, in an order that depends only on
-        seed and epoch.
-
-        None are left if training stops early.
+        seed and epoch. Before some of them validation data are measured, which may end training.
         """
-        group, parts = self.settings.training.group_by_length, self.settings.training.accumulation
-        lengths = [self.task.length(example) for example in self.train_examples] if group else None
-        planned = updates(len(self.train_examples), self.batch_size, self._generator(), lengths)
-        share = (self.accelerator.process_index, self.accelerator.num_processes)
-        loaded = self.loader.load(split_updates(planned[self.state.step_in_epoch :], parts, *share))
-        while not self.selection.is_over(self.state) and (
-            micro_batches := list(itertools.islice(loaded, parts))
-        ):
-            yield micro_batches
+        training, now = self.settings.training, self.progress
+        lengths = None
+        if training.group_by_length:
+            lengths = [self.task.length(example) for example in self.train_examples]
+        generator = np.random.default_rng([self.settings.seed, now.epoch])
+        planned = updates(len(self.train_examples), self.batch_size, generator, lengths)
+        remaining, every = planned[self._done :], training.validate_every
+        parts = split_updates(remaining, training.accumulation, *self._share)
+        loaded = self.loader.load(parts)
+        for _ in remaining:
+            is_due = every and self._done and self._done % every == 0
+            if is_due and now.validated_step != now.step:
+                self._validate()
+            if self._is_over:
+                return
+            yield list(itertools.islice(loaded, training.accumulation))
 
-    def _generator(self) -> np.random.Generator:
-        """A generator that depends only on seed and epoch: the same in every process and after a
-        resume.
-        """
-        return np.random.default_rng([self.settings.seed, self.state.epoch])
+    @property
+    def _done(self) -> int:
+        """The updates done in this epoch."""
+        return self.progress.step - self.progress.epoch * self.updates_per_epoch
 
-    def _update(self, micro_batches: list[Batch]) -> tuple[Tensor, Tensor]:
-        """Do one primal and one dual step; return f and the norm of the primal gradient, on the
-        CPU.
-        """
-        f, grad_norm = self._back_propagate(micro_batches)
-        refuse_non_finite(
-            self.state.step + 1,
-            f,
-            grad_norm,
-            self.objective,
-            self.model,
-            micro_batches,
-            self.settings,
+    @property
+    def _is_over(self) -> bool:
+        """Whether training ends, because the last validations found nothing better."""
+        patience = self.settings.training.early_stopping
+        return patience is not None and self.progress.since_best >= patience
+
+    def _end_epoch(self) -> None:
+        now = self.progress
+        if now.validated_step != now.step:
+            self._validate()
+        now.stopped_early = self._is_over and now.step < self.n_updates
+        now.epoch += 1
+        if self._goes_on and self.settings.descent.slack_restart:
+            self.descent.restart_slack()
+        self._save()
+        if self._goes_on and self.after_epoch is not None:
+            self.after_epoch(self.run)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether another epoch follows, or an interrupted one."""
+        return (
+            self.progress.epoch < self.settings.training.epochs and not self.progress.stopped_early
         )
-        self.objective.accumulate_slack_gradient(f)
-        with stopping_if_refused(self.state.step + 1):
-            self.objective.dual_step(f)
-        self.primal.step(self.state.step)
-        self.descent.project_slack()
-        return f, grad_norm
+
+    def _maybe_save(self) -> None:
+        """Save every few updates, and stop if asked to: all processes after the same update."""
+        every, is_alone = self.settings.training.checkpoint_every, self._share == ALL
+        stopping = self.stopping or (is_alone and self.stop.requested)
+        is_due = every and self._done % every == 0
+        # The end of an epoch saves, too.
+        if stopping or (is_due and self._done < self.updates_per_epoch):
+            self._save()
+        if stopping:
+            # Any of the processes may have had the signal.
+            self.stop.signal_number = max(gather_object([self.stop.signal_number]))
+            raise KeyboardInterrupt
+
+    def _save(self) -> None:
+        self.checkpoints.save(asdict(self.progress), self.rows)
+        self.rows.clear()
+
+    # ---------------------------------------------------------------- the gradient
 
     def _back_propagate(self, micro_batches: list[Batch]) -> tuple[Tensor, Tensor]:
         """Compute f and the gradient of J in the weights, and its norm; nothing else changes."""
@@ -205,16 +235,13 @@ class Trainer:
         gradient = self._gradient_before_losses(micro_batches, count)
         sums = []
         for number, batch in enumerate(micro_batches, 1):
-            with (
-                contextlib.nullcontext()
-                if number == len(micro_batches)
-                else self.accelerator.no_sync(self.wrapped)
-            ):
+            is_last = number == len(micro_batches)
+            unsynced = self.accelerator.no_sync(self.wrapped)
+            with contextlib.nullcontext() if is_last else unsynced:
                 losses = self._loss_sums(batch, gradient)
                 if gradient is None:
-                    gradient = self.objective.gradient(
-                        self._sum_over_processes(losses.detach()) / count
-                    )
+                    f = self._sum_over_processes(losses.detach()) / count
+                    gradient = self.objective.gradient(f)
                 # Accelerate averages gradients over the processes, but their sum is needed.
                 weights = sent(gradient, losses.device)
                 share = self.accelerator.num_processes * (weights @ losses) / count
@@ -241,20 +268,18 @@ class Trainer:
 
     def _wait_for_losses(self, sums: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """f and the norm of the primal gradient, on the CPU: the only wait for the device in an
-        update.
+        update, but for the log form, where ∂J/∂f needs f on the CPU.
 
         Whatever else the CPU has to know comes with them (whether a process was asked to stop) or
         follows from them on the CPU (λ, the layers that have no weight in the next update,
         everything that is logged).
         """
         asked = torch.full_like(sums[:1], self.stop.requested)
-        norm = self.accelerator.clip_grad_norm_(
-            self.model.parameters(), self.settings.training.clip_norm or math.inf
-        )
+        longest = self.settings.training.clip_norm or math.inf
+        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), longest)
         totals = self._sum_over_processes(torch.cat([sums, asked]))
-        known = torch.cat(
-            [totals[:-1] / count, totals[-1:], whole(torch.as_tensor(norm)).reshape(1)]
-        ).cpu()
+        norm = whole(torch.as_tensor(norm)).reshape(1)
+        known = torch.cat([totals[:-1] / count, totals[-1:], norm]).cpu()
         self.stopping = bool(known[-2])
         return known[:-2], known[-1]
 
@@ -265,25 +290,18 @@ class Trainer:
         Layers with weight 0 in ∂J/∂f (for example, those that meet their constraints) are not
         back-propagated.
         """
-        gamma = self.settings.noise.gamma_train
-        source = self._noise(f"train {self.settings.seed} {self.state.epoch}")
-        noise = (
-            gamma * draw_noise(self.model, batch, source, self.accelerator.device)
-            if gamma
-            else None
-        )
-        tokens, layers = self.settings.readout.tokens, self.objective.layers
-        thinned = (
-            self.task.thinned(batch, tokens, source.seed)
-            if tokens and layers != [self.model.n_layers]
-            else None
-        )
+        gamma, layers = self.settings.noise.gamma_train, self.objective.layers
+        source = self._noise(f"train {self.settings.seed} {self.progress.epoch}")
+        device = self.accelerator.device
+        noise = gamma * draw_noise(self.model, batch, source, device) if gamma else None
+        thinned, tokens = None, self.settings.readout.tokens
+        if tokens and layers != [self.model.n_layers]:
+            thinned = self.task.thinned(batch, tokens, source.seed)
         weights = [1.0] * len(layers) if gradient is None else gradient.tolist()
         # Never the last layer: distributed training waits for the gradients of all weights, even if
         # they are 0.
-        constant = {
-            layer for layer, weight in zip(layers[:-1], weights[:-1], strict=True) if not weight
-        }
+        pairs = zip(layers[:-1], weights[:-1], strict=True)
+        constant = {layer for layer, weight in pairs if not weight}
         counts = self._weights(batch)
         # The gradient of a single layer is known up to a factor.
         known = torch.ones(1) if gradient is None and len(layers) == 1 else gradient
@@ -294,187 +312,166 @@ class Trainer:
         return sent(self.task.weights(batch), self.accelerator.device)
 
     def _noise(self, seed: str) -> NoiseSource:
-        return NoiseSource(self.settings.noise.kind, self.state.sigma_x, seed)
+        return NoiseSource(self.settings.noise.kind, self.progress.sigma_x, seed)
 
     def _sum_over_processes(self, values: Tensor) -> Tensor:
         return self.accelerator.reduce(values, reduction="sum")
 
-    # ---------------------------------------------------------------- validation, the end of an
-    # epoch, and of a run
+    def _refuse_non_finite(self, f: Tensor, gradient_norm: Tensor) -> None:
+        """Raise a TrainingStoppedError before a step that would make the weights or λ NaN."""
+        losses = zip(self.objective.layers, f.tolist(), strict=True)
+        bad = [layer for layer, loss in losses if not math.isfinite(loss)]
+        if bad or not math.isfinite(gradient_norm.item()):
+            what = f"the loss of layer {bad[0]}" if bad else "the gradient"
+            raise TrainingStoppedError(
+                f"{self.run.path}: update {self.progress.step + 1}: {what} is not finite; this "
+                "update was not applied. Lower training.learning_rate (now "
+                f"{self.settings.training.learning_rate:g}), or check the data"
+            )
 
-    def _end_epoch(self) -> None:
-        if self.state.validated_step != self.state.step:
-            self._validate_and_select()
-        if self.settings.descent.slack_restart:
-            self.descent.restart_slack()
-        self.selection.end_epoch(self.state)
-        self._save()
+    # ---------------------------------------------------------------- validation
 
-    def _maybe_validate(self) -> None:
-        if self.selection.is_due(self.state):
-            # A model of one's own may draw in evaluation, too, and must not change what its
-            # training draws.
-            before = random_state()
-            self._validate_and_select()
-            set_random_state(before)
-
-    def _validate_and_select(self) -> None:
+    def _validate(self) -> None:
         """Measure validation data, and keep the weights if they are the best so far."""
-        # Validation can run out of memory; with a smaller evaluation.batch_size the run then
-        # resumes from here. And if training ends before the next checkpoint, the best weights on
-        # disk are those of this one.
-        self._save()
-        measured = self._validate()
-        self.state.last_slack = self.descent.slack_in_loss_units(measured.layer_losses).tolist()
-        independent = self._independent(measured)
-        rank = rank_of(
-            self.objective.rank(independent.losses, independent.weights),
-            warming_up=self._warming_up,
-        )
-        if is_better(rank, self.state.best):
-            self.checkpoints.save_weights("best", self.state.step)
-            self.state.best_slack = self.state.last_slack
-            self.state.best_multipliers = self.descent.multiplier_values.tolist()
-        self.selection.note(self.state, rank, warming_up=self._warming_up)
-        self._log_validation(measured)
+        now, warming_up = self.progress, self.objective.warming_up
+        # A model of one's own may draw in evaluation, too, and must not change what its training
+        # draws.
+        before = random_state()
+        measured = self.measure_validation()
+        set_random_state(before)
+        # Warm-up solves another problem: its validations count only while there are no others. NaN
+        # is neither below nor above a number, so a validation with it would stay the best one.
+        rank = [float(warming_up), *self.objective.rank(measured.losses, measured.weights)]
+        rank = [math.inf if math.isnan(one) else one for one in rank]
+        is_best = now.best is None or rank < now.best
+        now.validated_step = now.step
+        slack = self.descent.slack_in_loss_units(measured.layer_losses).tolist()
+        now.since_best = 0 if is_best or warming_up else now.since_best + 1
+        if is_best:
+            now.best, now.best_epoch, now.best_step = rank, now.epoch + 1, now.step
+            now.best_slack = slack
+            now.best_multipliers = self.descent.multiplier_values.tolist()
+            # A process that dies before its next checkpoint repeats this validation.
+            self.checkpoints.save_weights("best")
+        self._log_validation(measured, self.judge(measured, slack))
 
-    def _validate(self) -> Measurement:
-        """Measure validation data at γ_train, split over the processes; the noise is the same every
-        time.
+    def measure_validation(self) -> Measurement:
+        """Losses and scores on validation data at γ_train, split over the processes; the noise is
+        the same every time. Windows of one clip, which resemble each other, count as one example.
         """
-        gammas, share = [self.settings.noise.gamma_train], (processes.index(), processes.count())
-        mine = measure_batches(
-            self.layerwise, self._split("validation", share), self._noise("validation"), gammas
-        )
+        data, source = self._split("validation", self._share), self._noise("validation")
+        gammas = [self.settings.noise.gamma_train]
+        mine = [part for (part,) in measure_batches(self.layerwise, data, source, gammas)]
         size = self.settings.evaluation.batch_size
         total = n_batches(self.task.examples("validation"), size)
-        return Measurement.joined(processes.in_order([part for (part,) in mine], total))
+        # Process i of n has batches i, i + n, i + 2n, …
+        in_order = itertools.chain(*zip(*gather_object([mine]), strict=True))
+        measured = Measurement.joined([*in_order][:total])
+        if self.task.windows_of_clips:
+            return measured.grouped(self.task.independent(measured.ids))
+        return measured
 
-    def _conclude(self) -> None:
-        """Measure the selected weights on validation data, write the verdict and mark the run as
-        finished.
-        """
-        self.checkpoints.save_weights("last", self.state.step)
-        self.layerwise.load_learned_weights(load_weights(self.run))
-        measured = self._validate()
-        verdicts = self._judge(
-            measured, self.state.best_slack if self.run.weights == "best" else self.state.last_slack
-        )
-        sigma_x = self._measure_sigma() if self.model.signal_is_learned else self.state.sigma_x
-        if self.accelerator.is_main_process:
-            conclusion.write(self.run, self.problem, self.state, measured, verdicts, sigma_x)
-
-    def _judge(self, measured: Measurement, slack: list[float]) -> list[LayerVerdict]:
-        relaxed = torch.tensor(slack, dtype=torch.double)
-        descent, independent = self.descent, self._independent(measured)
-        return constraints.judge(
-            independent.losses,
-            independent.weights,
-            descent.reference,
-            descent.rates,
-            relaxed,
-            descent.form,
-        )
-
-    def _independent(self, measured: Measurement) -> Measurement:
-        """One row for all windows of a clip, which resemble each other; standard errors are over
-        clips then.
-        """
-        return (
-            measured.grouped(self.task.independent(measured.ids))
-            if self.task.windows_of_clips
-            else measured
-        )
-
-    def _measure_sigma(self) -> float:
+    def measure_sigma(self) -> float:
+        """σ_x of the training data."""
         total = n_batches(self.train_examples, self.settings.evaluation.batch_size)
         return measure_sigma(self.model, track(self._split("train"), total, "measuring σ_x"))
 
+    def judge(self, measured: Measurement, slack: list[float]) -> list[LayerVerdict]:
+        """The verdict on each layer's constraint; `slack` is in units of the loss."""
+        u, descent = torch.tensor(slack, dtype=torch.double), self.descent
+        problem = (descent.reference, descent.rates, u, descent.form)
+        return constraints.judge(measured.losses, measured.weights, *problem)
+
+    @property
+    def _share(self) -> Share:
+        """This process's share of the work."""
+        return self.accelerator.process_index, self.accelerator.num_processes
+
     def _split(self, split: Split, share: Share = ALL) -> Iterator[Batch]:
-        examples = self.task.examples(split)
-        size, workers = self.settings.evaluation.batch_size, self.settings.loading.workers
-        return batches(self.task, examples, size, self.accelerator.device, workers, share)
+        examples, workers = self.task.examples(split), self.settings.loading.workers
+        size, device = self.settings.evaluation.batch_size, self.accelerator.device
+        return batches(self.task, examples, size, device, workers, share)
 
     # ---------------------------------------------------------------- history and display
 
-    def _log_update(self, f: Tensor, grad_norm: Tensor) -> None:
-        self.display.update(self._view(f))
-        if self.state.step % self.settings.training.log_every:
+    def _log_update(self, f: Tensor, gradient_norm: Tensor) -> None:
+        now, descent = self.progress, self.descent
+        self.display.update(now.step, self.n_updates, f.tolist())
+        if now.step % self.settings.training.log_every:
             return
-        self._record("train", self.objective.layers, {"loss": f.tolist()})
+        values = {"loss": f}
         if self.objective.constrains:
-            self._log_constraints(f)
-        self._record("train", [0], {"gradient_norm": [grad_norm.item()]})
+            g, multipliers = descent.violations(f), descent.multiplier_values
+            values |= {
+                "violation": g,
+                "price": g * multipliers,
+                "multiplier": multipliers,
+                "slack": descent.slack,
+                "weight": descent.effective_weights(),
+                "multiplier_norm": multipliers.norm(),
+            }
+        values["gradient_norm"] = gradient_norm
+        self._record("train", {name: value.tolist() for name, value in values.items()})
 
-    def _log_constraints(self, f: Tensor) -> None:
-        """Record violations, multipliers, and what these do: the price λ_l·g_l and the weight w_l
-        of each layer.
-        """
-        violations, multipliers = self.descent.violations(f), self.descent.multiplier_values
-        by_layer = {
-            "violation": violations.tolist(),
-            "price": (violations * multipliers).tolist(),
-            "multiplier": multipliers.tolist(),
-            "slack": self.descent.slack.tolist(),
-            "weight": self.descent.effective_weights().tolist(),
-        }
-        self._record("train", range(1, self.model.n_layers + 1), by_layer)
-        self._record("train", [0], {"multiplier_norm": [multipliers.norm().item()]})
-
-    def _log_validation(self, measured: Measurement) -> None:
-        self.state.validation_losses = measured.layer_losses.tolist()
+    def _log_validation(self, measured: Measurement, verdicts: list[LayerVerdict]) -> None:
+        now, name, losses = self.progress, self.task.metric_name, measured.layer_losses.tolist()
         metrics = [self.task.metric(score) for score in measured.layer_scores.tolist()]
-        layers = list(range(1, self.model.n_layers + 1))
-        self._record(
-            "validation",
-            layers,
-            {"loss": self.state.validation_losses, self.task.metric_name: metrics},
-        )
+        self._record("validation", {"loss": losses, name: metrics})
         if self.settings.training.early_stopping is not None:
-            self._record("validation", [0], {"validations_since_best": [self.state.since_best]})
-        verdicts = [one.verdict for one in self._judge(measured, self.state.last_slack)]
-        view = dataclasses.replace(self._view(None), verdicts=verdicts)
-        self.display.epoch_ended(view, f"{self.task.metric_name} {metrics[-1]:.4g}")
+            self._record("validation", {"validations_since_best": now.since_best})
+        where = f"epoch {now.epoch + 1}/{self.settings.training.epochs}, update {now.step}"
+        metric, words = f"{name} {metrics[-1]:.4g}", [one.verdict for one in verdicts]
+        line = validation_line(self.objective, losses, metric, words)
+        self.display.validated(f"{where}  {line}")
 
-    def _record(self, split: str, layers: Sequence[int], values: dict[str, list[float]]) -> None:
-        # The main process writes it.
-        if self.accelerator.is_main_process:
-            now = (self.state.step, self.state.epoch + 1)
-            self.tracking.log(self.history.record(*now, split, layers, values))
+    def _record(self, split: str, values: Mapping[str, float | list[float]]) -> None:
+        """Add rows of history.csv, and send them to the trackers. A list has values of the last
+        layers, or of all; a number is of the whole model, which is layer 0.
+        """
+        now, tracked = self.progress, {}
+        for name, given in values.items():
+            listed = given if isinstance(given, list) else [given]
+            first = self.model.n_layers - len(listed) + 1 if isinstance(given, list) else 0
+            for layer, value in enumerate(listed, first):
+                self.rows.append((now.step, now.epoch + 1, split, layer, name, value))
+                group = name if split == "train" else f"{name}_{split}"
+                tracked[f"{group}/layer_{layer:02}" if layer else group] = value
+        self.accelerator.log(tracked, step=now.step)
 
-    def _view(self, f: Tensor | None) -> TrainingView:
-        constrained = self.objective.is_constrained
-        return TrainingView(
-            title=f"{self.run.recipe.name} · {self.objective.name} · seed {self.settings.seed}",
-            step=self.state.step,
-            steps=self.settings.training.epochs * self.updates_per_epoch,
-            epoch=self.state.epoch + 1,
-            epochs=self.settings.training.epochs,
-            reference=self.descent.reference,
-            rates=self.descent.rates,
-            warming_up=self._warming_up,
-            train_losses=dict(zip(self.objective.layers, f.tolist(), strict=True))
-            if f is not None
-            else {},
-            validation_losses=self.state.validation_losses,
-            multipliers=self.descent.multiplier_values.tolist() if constrained else None,
-            weights=self.descent.effective_weights().tolist() if constrained else None,
-            form=self.descent.form,
+
+# ---------------------------------------------------------------- the primal optimiser
+
+
+def primal_optimizer(model: LayeredModel, training: Training) -> torch.optim.Optimizer:
+    """Adam or AdamW on the trained weights; those of the readout may have a rate of their own."""
+    lr, decay, rate = training.learning_rate, training.weight_decay, training.readout_learning_rate
+    assert lr is not None, "a validated recipe has the learning rate of its model"
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    of_readout = {id(weight) for weight in model.readout_weights()} if rate is not None else set()
+    apart = [weight for weight in trained if id(weight) in of_readout]
+    if rate is not None and not apart:
+        raise UserError(
+            "training.readout_learning_rate: the readout of this model has no weights of its own "
+            "to train; remove it"
         )
+    rest = [weight for weight in trained if id(weight) not in of_readout]
+    groups = [{"params": params, "lr": r} for params, r in ((rest, lr), (apart, rate)) if params]
+    kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
+    return kind(groups, lr=lr, weight_decay=decay, fused=True)
 
-    # ---------------------------------------------------------------- stopping and saving
 
-    def _maybe_pause(self) -> None:
-        every = self.settings.training.checkpoint_every
-        # All processes stop after the same update: after the one in which they learned of it
-        # together.
-        stopping = self.stop.requested if self.accelerator.num_processes == 1 else self.stopping
-        if stopping or (every and self.state.step_in_epoch % every == 0):
-            self._save()
-        if stopping:
-            # Any of them may have had the signal.
-            self.stop.signal_number = max(processes.gathered(self.stop.signal_number))
-            raise KeyboardInterrupt
+def learning_rate_share(training: Training, n_updates: int) -> Callable[[int], float]:
+    """The share of the full learning rate that an update has; updates count from 0. It rises to 1
+    over the warm-up, beginning above 0, then stays there or falls to 0, in a line or a cosine.
+    """
+    warmup = round(training.warmup_share * n_updates)
+    first = min(1, warmup)
 
-    def _save(self) -> None:
-        self.checkpoints.save(self.state, self.history)
+    def share(update: int) -> float:
+        if update + first < warmup:
+            return (update + first) / warmup
+        left = (n_updates - update) / max(1, n_updates + first - warmup)
+        cosine = (1 + math.cos(math.pi * (1 - left))) / 2
+        return {"constant": 1.0, "linear": left, "cosine": cosine}[training.schedule]
+
+    return share

@@ -12,7 +12,7 @@ import pytest
 from cudt import __version__
 from cudt.config import recipe
 from cudt.data.hub import Status
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.utils.errors import DataWarning
 from tests.cli.conftest import SMALL, contents, cudt
 from tests.conftest import tiny_recipe
@@ -65,7 +65,7 @@ def test_an_error_is_one_line_and_writes_nothing(arguments, message, tmp_path):
 STOPPED = {
     "eval-ood": (["eval-ood", "copy"], "cudt.evaluation.evaluate.evaluate_ood"),
     "report": (["report", "copy"], "cudt.report.write"),
-    "train": (["train", "--recipe", "reviews-ut", *SMALL], "cudt.training.launch.assemble"),
+    "train": (["train", "--recipe", "reviews-ut", *SMALL], "cudt.training.train.assemble"),
 }
 
 
@@ -166,7 +166,7 @@ def test_train_eval_ood_and_report_work_one_after_the_other(tmp_path):
     done.append(cudt("report", cwd=tmp_path))
     assert [one.returncode for one in done] == [0] * 4, "\n".join(one.stderr for one in done)
     trained, _, evaluated, reported = (one.stdout for one in done)
-    assert "epoch 2/2  validation loss by layer" in trained
+    assert "epoch 2/2, update" in trained
     assert (
         f"next: cudt eval-ood outputs/reviews-ut/constrained-{tiny_recipe().identity()}" in trained
     )

@@ -10,11 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from cudt.config import recipe
 from cudt.config.recipe import NamedRecipe
-from cudt.evaluation.evaluate import evaluate_ood
-from cudt.evaluation.grid import Grid
+from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.utils.errors import DataWarning, UserError
 from tests.conftest import train_quietly
-from tests.evaluation.conftest import untracked
 from tests.pretrained import tiny_pretrained
 from tests.texts import write_recipe, write_reviews
 from tests.videos import write_frames
@@ -56,7 +54,7 @@ def test_every_level_above_0_of_constant_video_is_refused_in_evaluation(constant
     assert run.finished_info().sigma_x.evaluation == 0
     for gammas in ([0.0, 0.5], [0.5]):
         with pytest.raises(UserError, match=r"σ_x = 0: .* use γ = 0 or discrete noise"):
-            evaluate_ood(run, Grid(gammas), "cpu", None, untracked)
+            evaluate_ood(run, Grid(gammas), "cpu", None, lambda items, *_: items)
 
 
 def test_embeddings_that_are_all_0_are_refused(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import torch
 
 from cudt.data.loader import (
     Loader,
-    ahead,
     batches,
     lengths_of,
     n_batches,
@@ -130,20 +129,3 @@ def test_lengths_are_counted_before_tensors_are_moved():
     assert batch["attention_mask"].device == META
     assert batch["ids"] == [1, 2]
     assert lengths_of(batch) == [2, 3]
-
-
-@pytest.mark.parametrize("device", [CPU, META])
-def test_items_are_prepared_in_order_and_ahead_of_a_device_only(device):
-    asked: list[int] = []
-
-    def items() -> Iterator[int]:
-        for item in range(9):
-            asked.append(item)
-            yield item
-
-    made = ahead(items(), lambda item: 10 * item, device)
-    assert next(made) == 0
-    assert asked == [*range(1 if device == CPU else 7)]
-    assert list(made) == [10 * item for item in range(1, 9)]
-    with pytest.raises(ZeroDivisionError):
-        list(ahead([1, 0], lambda item: 1 // item, device))

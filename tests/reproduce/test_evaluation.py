@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cudt.runs.completions import CompletionSet, write_completions
+from cudt.sweep.evaluate_runs import tracking
 from optuna.storages import BaseStorage
 
 from cudt.config import recipe as recipes
@@ -17,13 +19,10 @@ from cudt.reproduce import evaluation, needs
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Experiment
 from cudt.reproduce.stored import ReproduceOptions
-from cudt.runs.completions import CompletionSet, write_completions
-from cudt.runs.find import open_run
-from cudt.runs.run import Run
-from cudt.sweep.evaluate_runs import tracking
+from cudt.runs.run import Run, open_run
 from cudt.sweep.lease import Lease
 from cudt.sweep.storage import open_storage
-from cudt.training import launch
+from cudt.training import train as training
 from tests import instructions
 from tests.conftest import quiet
 from tests.instructions import write_instructions, write_recipe
@@ -319,7 +318,7 @@ def video(tmp_path, monkeypatch) -> Experiment:
 
 def test_runs_are_evaluated_on_other_data_that_are_there(video, evaluated, storage, tmp_path):
     out, root = tmp_path / "out", tmp_path / "data"
-    trained = launch.train(
+    trained = training.train(
         recipes.load("small-ucsd.yaml"), tmp_path / "trained", "cpu", root, quiet()
     )
     path = Path(shutil.copytree(trained.path, out / "reviews-ut" / "erm-0"))

@@ -15,7 +15,7 @@ from cudt.reproduce import scale, stored
 from cudt.reproduce.queues import ExperimentQueues
 from cudt.reproduce.scale import Reproduction
 from cudt.reproduce.stored import ReproduceOptions
-from cudt.runs.find import find_runs
+from cudt.runs.run import find_runs
 from cudt.sweep.storage import open_storage
 from cudt.utils.errors import UserError
 from tests.cli.conftest import environment

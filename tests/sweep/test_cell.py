@@ -12,17 +12,15 @@ import torch
 
 from cudt.data.loader import batches
 from cudt.evaluation import evaluate
-from cudt.models.layer_losses import measure
 from cudt.noise import NoiseSource
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.sweep import cell
 from cudt.sweep.messages import CellJob
-from cudt.training import trained
+from cudt.training import train as training
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import DataWarning, UserError
-from tests.checkpoints import names
 from tests.conftest import tiny_recipe
+from tests.measured import measure
 from tests.pretrained import tiny_pretrained
 from tests.sweep.searches import seeds, write_search
 from tests.texts import write_recipe, write_reviews
@@ -87,7 +85,7 @@ def test_the_loss_is_that_of_the_last_layer_in_the_best_epoch(run):
 
 
 def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of_training(run):
-    layerwise = trained.load(run, "cpu", None)
+    layerwise = training.load(run, "cpu", None)
     task, settings = layerwise.task, run.recipe.settings
     noise = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
     data = batches(task, task.examples("validation"), 7, CPU)
@@ -99,7 +97,7 @@ def test_the_metric_is_that_of_the_last_layer_on_validation_data_at_the_level_of
 
 def test_the_grid_is_the_mean_metric_over_its_levels_on_validation_data(run):
     found = cell.run_cell(job_for(run, "grid", GAMMAS), ignore)
-    layerwise = trained.load(run, "cpu", None)
+    layerwise = training.load(run, "cpu", None)
     task = layerwise.task
     noise = NoiseSource(run.recipe.settings.noise.kind, run.finished_info().sigma_x.evaluation, 0)
     levels = measure(layerwise, batches(task, task.examples("validation"), 7, CPU), noise, GAMMAS)
@@ -125,7 +123,10 @@ def test_a_cell_is_the_run_that_train_would_make_without_what_a_sweep_does_not_n
     )
     for name in ("history.csv", "layers.csv", "recipe.yaml", "checkpoints/best.safetensors"):
         assert (run.path / name).read_bytes() == (trained_run.path / name).read_bytes()
-    assert names(run) == ["best.safetensors", "last.safetensors"]
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == [
+        "best.safetensors",
+        "last.safetensors",
+    ]
     assert not (run.path / "model").exists()
     assert not (run.path / "validation.csv").exists()
     info, layers = run.finished_info(), run.read_table("layers")

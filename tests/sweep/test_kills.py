@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.sweep import definition
 from tests.sweep.searches import FIXED, grid, swept, write_search
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cudt.runs.find import run_for
 from cudt.runs.info import RunInfo, Status
+from cudt.runs.run import run_for
 from cudt.sweep import plan
 from cudt.sweep.definition import Sweep
 from cudt.sweep.plan import SweepPlan

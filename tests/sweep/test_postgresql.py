@@ -14,7 +14,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.sweep.storage import own_storage
 from tests.postgres import PASSWORD
 from tests.sweep.machines import Machines, machines, until

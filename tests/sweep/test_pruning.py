@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from optuna.trial import TrialState
 
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.sweep import definition, plan, pruning, results
 from cudt.sweep.pruning import Referee
 from cudt.sweep.run_sweep import SweepOptions

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from cudt.config import recipe
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.sweep.queue import MAX_DEATHS
 from cudt.utils.errors import UserError
 from tests.sweep.planted import calls, height

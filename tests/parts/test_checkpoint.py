@@ -1,0 +1,170 @@
+"""The folders of checkpoints, and what a damaged one does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from cudt.runs.run import Run, run_for
+from cudt.training import train as training
+from cudt.training.checkpoint import Checkpoints
+from cudt.utils.errors import DamagedFileError, DataWarning, TrainingInterruptedError
+from tests.conftest import quiet, tiny_recipe, train_quietly
+
+#: Three updates an epoch, six in all.
+RECIPE = tiny_recipe("training.checkpoint_every=2", "descent.alpha=0.5")
+FILES = ["SHA256SUMS", "model.safetensors", "state.pt"]
+
+
+class Stopping:
+    """A display that asks its own process to stop after an update."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def update(self, step: int, steps: int, losses: object) -> None:
+        if step == self.step:
+            os.kill(os.getpid(), 2)
+
+    def validated(self, line: str) -> None: ...
+
+
+def stopped_run(out: Path, step: int = 5) -> Run:
+    with pytest.raises(TrainingInterruptedError):
+        training.train(RECIPE, out, "cpu", None, Stopping(step))
+    return run_for(RECIPE, out)
+
+
+def names(run: Run) -> list[str]:
+    return sorted(path.name for path in run.checkpoints.iterdir())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Run:
+    return train_quietly(RECIPE, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def stopped(tmp_path_factory, tmp_path) -> Run:
+    return stopped_run(tmp_path)
+
+
+def assert_same(run: Run, other: Run) -> None:
+    for name in (
+        "history.csv",
+        "layers.csv",
+        *(f"checkpoints/{w}.safetensors" for w in ("best", "last")),
+    ):
+        assert (run.path / name).read_bytes() == (other.path / name).read_bytes(), name
+
+
+def test_the_two_newest_are_kept_each_with_its_digests(stopped):
+    # After updates 2, 3 (the end of the epoch) and 5, where it was stopped.
+    assert names(stopped) == ["best.safetensors", "checkpoint-2", "checkpoint-3"]
+    for number, step in ((2, 3), (3, 5)):
+        folder = stopped.checkpoints / f"checkpoint-{number}"
+        assert sorted(path.name for path in folder.iterdir()) == FILES
+        subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], check=True, cwd=folder)
+        state = torch.load(folder / "state.pt", weights_only=True)
+        assert state["progress"]["step"] == step
+    assert stopped.info().status == "interrupted"
+
+
+def test_one_is_written_at_the_end_of_each_epoch_and_every_few_updates(tmp_path, monkeypatch):
+    steps: list[int] = []
+    save = Checkpoints.save
+
+    def watched(self, progress, rows) -> None:
+        steps.append(progress["step"])
+        save(self, progress, rows)
+
+    monkeypatch.setattr(Checkpoints, "save", watched)
+    train_quietly(RECIPE, tmp_path / "often")
+    train_quietly(tiny_recipe("training.checkpoint_every=1"), tmp_path / "always")
+    train_quietly(tiny_recipe(), tmp_path / "epochs")
+    assert steps == [2, 3, 5, 6, 1, 2, 3, 4, 5, 6, 3, 6]
+
+
+def test_a_finished_run_has_none(whole):
+    assert names(whole) == ["best.safetensors", "last.safetensors"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_one_is_skipped_with_a_warning_and_nothing_else_changes(stopped, whole, name):
+    file = stopped.checkpoints / "checkpoint-3" / name
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.warns(DataWarning, match=r"checkpoint-3: damaged .*; skipped"):
+        train_quietly(RECIPE, stopped.path.parents[1])
+    assert_same(stopped, whole)
+
+
+def test_if_none_is_intact_training_says_so(stopped):
+    for number in (2, 3):
+        (stopped.checkpoints / f"checkpoint-{number}" / "model.safetensors").unlink()
+    with (
+        pytest.warns(DataWarning, match="damaged"),
+        pytest.raises(DamagedFileError, match="no checkpoint is intact"),
+    ):
+        train_quietly(RECIPE, stopped.path.parents[1])
+
+
+def test_what_a_killed_process_leaves_is_overwritten_and_cut_off(stopped, whole):
+    shutil.copytree(stopped.checkpoints / "checkpoint-3", stopped.checkpoints / ".checkpoint-4.tmp")
+    (stopped.checkpoints / ".tmpabc").write_bytes(b"half of a file of safetensors")
+    with (stopped.path / "history.csv").open("a") as history:
+        history.write("6,2,train,1,loss,0.25\n6,2,tra")
+    train_quietly(RECIPE, stopped.path.parents[1])
+    assert_same(stopped, whole)
+    assert names(stopped) == names(whole)
+
+
+def test_code_in_a_checkpoint_is_not_run(stopped, tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    folder = stopped.checkpoints / "checkpoint-3"
+    torch.save({"progress": Evil()}, folder / "state.pt")
+    lines = subprocess.run(["sha256sum", *FILES[1:]], cwd=folder, capture_output=True, check=True)
+    (folder / "SHA256SUMS").write_bytes(lines.stdout)
+    with pytest.raises(Exception, match="Weights only load failed"):
+        train_quietly(RECIPE, stopped.path.parents[1])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_full_disk_interrupts_a_run_that_then_resumes(tmp_path, monkeypatch, whole):
+    from cudt.utils.errors import MachineFaultError
+
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    stopped_run(tmp_path, 1)
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(MachineFaultError, match="No space left on device"):
+        train_quietly(RECIPE, tmp_path)
+    monkeypatch.undo()
+    run = run_for(RECIPE, tmp_path)
+    assert run.info().status == "interrupted"
+    training.train(RECIPE, tmp_path, "cpu", None, quiet())
+    assert_same(run, whole)
+
+
+def test_the_history_of_a_finished_run_is_sealed(whole, tmp_path):
+    copy = Run(Path(shutil.copytree(whole.path, tmp_path / "copy")), RECIPE)
+    assert isinstance(copy.read_table("history"), pd.DataFrame)
+    with (copy.path / "history.csv").open("a") as history:
+        history.write("6,2,train,1,loss,0.25\n")
+    with pytest.raises(DamagedFileError):
+        copy.read_table("history")

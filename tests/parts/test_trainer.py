@@ -1,0 +1,476 @@
+"""One update, the best weights, early stopping, the history, and what a run leaves."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.optim.lr_scheduler import LambdaLR
+
+from cudt.config import recipe as recipes
+from cudt.config.schema import Training
+from cudt.runs.info import MultiplierInfo, StoppedEarly
+from cudt.runs.run import Run, run_for
+from cudt.training import train as training
+from cudt.training.trainer import Trainer, learning_rate_share, primal_optimizer
+from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import accelerator_for
+from cudt.utils.errors import DataWarning, TrainingStoppedError, UserError
+from tests.conftest import quiet, tiny_recipe, train_quietly
+
+CPU = torch.device("cpu")
+Which = Literal["best", "last"]
+
+
+def trainer_for(out: Path, *settings: str, objective: str = "constrained") -> Trainer:
+    recipe = tiny_recipe(*settings, objective=objective)
+    objects = training.assemble(recipe, None, CPU)
+    trainer = Trainer(run_for(recipe, out), *objects, accelerator_for("cpu", "fp32"), quiet())
+    trainer.run.path.mkdir(parents=True, exist_ok=True)
+    trainer._begin()
+    return trainer
+
+
+def step_plainly(trainer: Trainer, rate: float) -> None:
+    """Let a trainer step down the gradient itself, without Adam."""
+    trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=rate)
+    trainer.descent.add_slack_to(trainer.optimizer)
+    trainer.schedule = LambdaLR(trainer.optimizer, lambda update: 1.0)
+
+
+def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+
+
+# ---------------------------------------------------------------- one update
+
+
+def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
+    trainer = trainer_for(tmp_path, "training.clip_norm=null", "descent.form=log")
+    trainer.settings = tiny_recipe("training.clip_norm=null", "noise.gamma_train=0.0").settings
+    trainer.descent.multiplier_values.add_(torch.tensor([0.5, 1.0, 1.5]))
+    step_plainly(trainer, 1.0)
+    before = weights_of(trainer)
+    (batch,) = next(trainer._remaining_updates())
+    trainer.descent.lagrangian(trainer.layerwise(batch).mean(1)).backward()
+    expected = {
+        name: value.grad.clone()
+        for name, value in trainer.model.named_parameters()
+        if value.grad is not None
+    }
+    trainer.model.zero_grad()
+    trainer._update([batch])
+    for name, value in trainer.model.named_parameters():
+        assert torch.allclose(before[name] - value.detach(), expected[name], atol=1e-6), name
+
+
+def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_same(tmp_path):
+    def step(reads: list[set[int]]) -> dict[str, torch.Tensor]:
+        trainer = trainer_for(tmp_path, "training.clip_norm=null", "descent.form=linear")
+        trainer.descent.multiplier_values.copy_(torch.tensor([0.0, 0.0, 1.5]))
+        forward = trainer.wrapped.forward
+
+        def watched(batch, noise, layers, thinned, constant, announced):
+            reads.append(constant)
+            kept = constant if len(reads) > 1 else ()
+            return forward(batch, noise, layers, thinned, kept, announced)
+
+        trainer.wrapped.forward = watched
+        trainer._update(next(trainer._remaining_updates()))
+        return weights_of(trainer)
+
+    reads: list[set[int]] = []
+    with_gradients, without = step(reads), step(reads)
+    assert reads == [{1}, {1}]
+    for name, value in with_gradients.items():
+        assert torch.allclose(value, without[name], atol=1e-7), name
+
+
+@pytest.mark.parametrize(("restart", "expected"), [("true", 0.0), ("false", 0.3)])
+def test_slacks_restart_after_an_epoch_if_the_recipe_says_so(tmp_path, restart, expected):
+    slack = ("descent.resilience=slack", "descent.beta=1.0", f"descent.slack_restart={restart}")
+    trainer = trainer_for(tmp_path, *slack)
+    next(trainer.descent.slack_parameters()).data.fill_(0.3)
+    trainer._end_epoch()
+    assert trainer.descent.slack.tolist() == pytest.approx([expected] * 3)
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_non_finite_number_stops_before_anything_is_updated(tmp_path, where):
+    trainer = trainer_for(tmp_path)
+    trainer._update(next(trainer._remaining_updates()))
+    head: Any = trainer.model.head
+    if where == "loss":
+        head.bias.data[0] = math.nan
+    else:
+        head.weight.register_hook(lambda gradient: gradient * math.inf)
+
+    def state() -> dict[str, torch.Tensor]:
+        values = {**trainer.layerwise.state_dict(), "λ": trainer.descent.multiplier_values}
+        return {name: value.nan_to_num().clone() for name, value in values.items()}
+
+    before = state()
+    what = "the loss of layer 1" if where == "loss" else "the gradient"
+    with pytest.raises(TrainingStoppedError, match=f"update 2: {what} is not finite"):
+        trainer._update(next(trainer._remaining_updates()))
+    assert all(torch.equal(value, before[name]) for name, value in state().items())
+
+
+def test_a_run_that_blows_up_is_marked_failed_with_its_reason(tmp_path):
+    recipe = tiny_recipe("training.learning_rate=1e30", "training.clip_norm=null")
+    with pytest.raises(TrainingStoppedError, match=r"learning_rate \(now 1e\+30\)"):
+        train_quietly(recipe, tmp_path)
+    info = run_for(recipe, tmp_path).info()
+    assert info.status == "failed"
+    assert "not finite" in str(info.reason)
+
+
+def test_the_order_of_examples_depends_on_seed_and_epoch_alone(tmp_path):
+    def order(seed: int, epoch: int) -> list[str]:
+        trainer = trainer_for(tmp_path)
+        trainer.settings = tiny_recipe(seed=seed).settings
+        trainer.progress.epoch, trainer.progress.step = epoch, epoch * trainer.updates_per_epoch
+        updates = trainer._remaining_updates()
+        return [name for update in updates for batch in update for name in batch["ids"]]
+
+    assert order(0, 0) == order(0, 0)
+    assert order(0, 0) != order(0, 1)
+    assert order(0, 0) != order(1, 0)
+    assert len(set(order(0, 0))) == 96
+
+
+def test_too_small_a_batch_for_its_micro_batches_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"into 40 micro-batches on 1 processes; lower training"):
+        trainer_for(tmp_path, "training.accumulation=40")
+
+
+# ---------------------------------------------------------------- learning rates
+
+
+def shares(per_epoch: int, **settings: object) -> list[float]:
+    share = learning_rate_share(Training.model_validate(settings), 2 * per_epoch)
+    return [share(update) for update in range(2 * per_epoch)]
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0, 4])
+def test_a_schedule_is_that_of_transformers_without_its_first_rate_of_0(schedule, warmup):
+    survive_torchvision_mismatch()
+    from transformers import get_scheduler
+
+    skipped = min(1, warmup)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    theirs = get_scheduler(schedule, optimizer, warmup, 10 + skipped)
+    rates = []
+    for _ in range(10 + skipped):
+        rates += theirs.get_last_lr()
+        optimizer.step()
+        theirs.step()
+    ours = shares(5, schedule=schedule, warmup_share=warmup / 10)
+    assert ours == pytest.approx(rates[skipped:], abs=1e-12)
+
+
+def test_rates_computed_by_hand(tmp_path):
+    assert shares(2, schedule="linear", warmup_share=0.5) == pytest.approx([1 / 2, 1, 2 / 3, 1 / 3])
+    assert shares(2, schedule="cosine") == pytest.approx([1, 0.85355339, 0.5, 0.14644661])
+    assert shares(2, warmup_share=0.5) == [0.5, 1, 1, 1]
+    trainer = trainer_for(tmp_path, "training.schedule=linear", "training.learning_rate=6e-3")
+    trainer._update(next(trainer._remaining_updates()))
+    assert trainer.schedule.get_last_lr() == pytest.approx([5e-3])
+
+
+def test_the_readout_steps_with_its_own_learning_rate(tmp_path):
+    rates = ("training.learning_rate=1e-3", "training.readout_learning_rate=1e-2")
+    trainer = trainer_for(tmp_path, *rates, "training.clip_norm=null")
+    before = weights_of(trainer)
+    trainer._update(next(trainer._remaining_updates()))
+    # The first step of Adam is as long as its learning rate.
+    for name, weight in weights_of(trainer).items():
+        expected = 1e-2 if name.startswith("head.") else 1e-3
+        assert (weight - before[name]).abs().max() == pytest.approx(expected, rel=1e-2), name
+    without = recipes.load("shapes-dust", ["training.readout_learning_rate=1e-2"])
+    layerwise, _ = training.assemble(without, None, CPU)
+    with pytest.raises(UserError, match="readout_learning_rate: the readout of this model has no"):
+        primal_optimizer(layerwise.model, without.settings.training)
+
+
+# ---------------------------------------------------------------- the best weights, early stopping
+
+
+def ranked(patch: pytest.MonkeyPatch, *ranks: float) -> None:
+    """Let validations have these ranks, by the order of their updates; one that is repeated has
+    the same again.
+    """
+    seen: dict[int, float] = {}
+    validate = Trainer._validate
+
+    def and_rank(trainer: Trainer) -> None:
+        rank = seen.setdefault(trainer.progress.step, ranks[min(len(seen), len(ranks) - 1)])
+        trainer.objective.rank = lambda losses, weights: [rank]  # type: ignore[method-assign]
+        validate(trainer)
+
+    patch.setattr(Trainer, "_validate", and_rank)
+
+
+def validations(run: Run) -> list[int]:
+    """The updates of the validations in history.csv."""
+    rows = run.read_table("history").query("split == 'validation' and name == 'loss'")
+    return rows[rows["layer"] == 1]["step"].tolist()
+
+
+def test_the_best_epoch_has_the_lowest_rank_and_nan_is_never_best(tmp_path, monkeypatch):
+    ranked(monkeypatch, math.nan, 0.5, 0.4, 0.4)
+    trainer = trainer_for(tmp_path, "training.epochs=4", "descent.alpha=0.5")
+    trainer.fit()
+    assert (trainer.progress.best_epoch, trainer.progress.best) == (3, [0.0, 0.4])
+
+
+@pytest.mark.parametrize("objective", ["erm", "supervised", "constrained"])
+def test_the_best_epoch_of_a_run_is_that_of_its_own_objective(tmp_path, objective):
+    resilience = ("descent.form=log", "descent.resilience=decay", "descent.beta=2.0")
+    fast = ("training.epochs=4", "training.learning_rate=0.03", "descent.alpha=0.3")
+    run = train_quietly(tiny_recipe(*fast, *resilience, objective=objective), tmp_path)
+    info = run.finished_info()
+    rows = run.read_table("history").query("split == 'validation' and name == 'loss'")
+
+    def value(losses: list[float]) -> float:
+        f = [math.log(loss) for loss in (info.reference, *losses)]
+        violations = [after - before - math.log(0.7) for before, after in pairwise(f)]
+        resilient = f[-1] + sum(max(violation, 0) ** 2 for violation in violations)
+        return {"erm": f[-1], "supervised": sum(f[1:]) / 3, "constrained": resilient}[objective]
+
+    values = {epoch: value(losses["value"].tolist()) for epoch, losses in rows.groupby("epoch")}
+    assert info.best.epoch == min(values, key=lambda epoch: values[epoch])
+
+
+def test_warm_up_has_no_multipliers_and_is_best_only_while_there_is_no_other(tmp_path):
+    hard = ("descent.alpha=0.9", "descent.warmup_epochs=2", "training.epochs=3")
+    run = train_quietly(tiny_recipe(*hard, "training.learning_rate=0.01"), tmp_path)
+    assert run.finished_info().best.epoch == 3
+    multipliers = run.read_table("history").query("name == 'multiplier'")
+    assert set(multipliers["epoch"]) == {3}
+    assert multipliers["value"].max() > 0
+
+
+def test_a_run_keeps_both_weights_and_is_judged_by_the_selected(tmp_path, monkeypatch):
+    monkeypatch.setattr("cudt.method.objectives.Constrained.rank", lambda *_: [0.0])
+    slack = ("descent.alpha=0.5", "descent.resilience=slack", "descent.beta=1.0")
+    epochs: dict[Which, int] = {"best": 1, "last": 3}
+    slacks = []
+    for which, epoch in epochs.items():
+        recipe = tiny_recipe(*slack, "training.epochs=3", f"training.select={which}")
+        run = train_quietly(recipe, tmp_path)
+        best, last = (load_file(run.weights_file(one)) for one in epochs)
+        assert any(not torch.equal(best[name], last[name]) for name in best)
+        history, info = run.read_table("history"), run.finished_info()
+        rows = history.query("name == 'multiplier'").groupby("epoch").tail(3)
+        by_epoch = {number: one["value"].tolist() for number, one in rows.groupby("epoch")}
+        assert info.multipliers == MultiplierInfo(best=by_epoch[1], last=by_epoch[3])
+        losses = history.query(f"split == 'validation' and name == 'loss' and epoch == {epoch}")
+        assert info.best.epoch == epoch
+        assert [one.loss for one in info.verdicts] == pytest.approx(losses["value"].tolist())
+        assert run.read_table("layers")["loss"].tolist() == [one.loss for one in info.verdicts]
+        slacks.append([one.slack for one in info.verdicts])
+    # The slacks of the epoch that is judged, as they were before they restarted.
+    assert min(map(max, slacks)) > 0
+    assert slacks[0] != slacks[1]
+
+
+@pytest.mark.parametrize("keep", ["best", "last", "none-when-finished"])
+def test_a_finished_run_keeps_the_weights_that_its_recipe_names(tmp_path, keep):
+    select = "last" if keep == "last" else "best"
+    recipe = tiny_recipe(f"checkpoints.keep={keep}", f"training.select={select}")
+    run = train_quietly(recipe, tmp_path)
+    kept = [] if keep == "none-when-finished" else [f"{keep}.safetensors"]
+    assert [path.name for path in run.checkpoints.iterdir()] == kept
+    if not kept:
+        with pytest.raises(UserError, match=r"not kept \(checkpoints.keep: none-when-finished\)"):
+            training.load(run, "cpu", None)
+
+
+def test_validating_within_epochs_chooses_weights_and_does_not_change_training(tmp_path):
+    slack = ("descent.alpha=0.3", "descent.resilience=slack", "descent.beta=1.0")
+    often = train_quietly(tiny_recipe(*slack, "training.validate_every=2"), tmp_path)
+    never = train_quietly(tiny_recipe(*slack), tmp_path)
+    # Three updates an epoch.
+    assert (validations(often), validations(never)) == ([2, 3, 5, 6], [3, 6])
+    assert often.weights_file("last").read_bytes() == never.weights_file("last").read_bytes()
+    rows = [run.read_table("history").query("split == 'train'") for run in (often, never)]
+    assert rows[0].to_csv(index=False) == rows[1].to_csv(index=False)
+
+
+def test_training_stops_after_validations_without_better_weights(tmp_path, monkeypatch):
+    ranked(monkeypatch, 0.5, 0.4, 0.4, 0.6, 0.1)
+    settings = ("training.epochs=5", "training.validate_every=2", "training.early_stopping=2")
+    run = train_quietly(tiny_recipe(*settings), tmp_path)
+    info = run.finished_info()
+    assert validations(run) == [2, 3, 5, 6]
+    assert info.best.step == 3
+    assert info.stopped_early == StoppedEarly(epoch=2, step=6, validations=2)
+    counts = run.read_table("history").query("name == 'validations_since_best'")["value"]
+    assert counts.tolist() == [0, 0, 1, 2]
+
+
+def test_running_out_of_patience_at_the_last_update_is_not_stopping_early(tmp_path, monkeypatch):
+    ranked(monkeypatch, 0.5, 0.6)
+    run = train_quietly(tiny_recipe("training.early_stopping=1"), tmp_path)
+    assert validations(run) == [3, 6]
+    assert run.finished_info().stopped_early is None
+
+
+# ---------------------------------------------------------------- history and display
+
+
+def test_history_is_long_and_whole(trained_run):
+    history = trained_run.read_table("history")
+    assert [*history.columns] == ["step", "epoch", "split", "layer", "name", "value"]
+    train = history[history["split"] == "train"]
+    by_layer = {"loss", "violation", "price", "multiplier", "slack", "weight"}
+    assert set(train["name"]) == by_layer | {"multiplier_norm", "gradient_norm"}
+    assert sorted(train["step"].unique()) == [1, 2, 3, 4, 5, 6]
+    validation = history[history["split"] == "validation"]
+    pairs = {(epoch, layer) for epoch in (1, 2) for layer in (1, 2, 3)}
+    assert set(zip(validation["epoch"], validation["layer"], strict=True)) == pairs
+
+
+def test_erm_records_the_last_layer_in_training_and_all_in_validation(tmp_path):
+    history = train_quietly(tiny_recipe(objective="erm"), tmp_path).read_table("history")
+    losses = history[history["name"] == "loss"]
+    assert set(losses[losses["split"] == "train"]["layer"]) == {3}
+    assert set(losses[losses["split"] == "validation"]["layer"]) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("form", ["linear", "log", "ladder"])
+def test_recorded_violations_prices_and_weights_follow_from_losses_and_multipliers(tmp_path, form):
+    hard = ("descent.alpha=0.5", f"descent.form={form}", "descent.dual.learning_rate=0.1")
+    run = train_quietly(tiny_recipe(*hard), tmp_path)
+    rows, reference = run.read_table("history"), run.finished_info().reference
+    for _, one in rows[rows["split"] == "train"].groupby("step"):
+        at = one.set_index(["name", "layer"])["value"]
+        f = [reference, *(at["loss", layer] for layer in (1, 2, 3))]
+        g = {
+            "linear": [after - before / 2 for before, after in pairwise(f)],
+            "log": [math.log(2 * after / before) for before, after in pairwise(f)],
+            "ladder": [loss - reference / 2**layer for layer, loss in enumerate(f)][1:],
+        }[form]
+        λ = [at["multiplier", layer] for layer in (1, 2, 3)]
+        passed = {"linear": 0.5, "log": 1.0, "ladder": 0.0}[form]
+        w = [λ[0] - passed * λ[1], λ[1] - passed * λ[2], 1 + λ[2]]
+        expected = {"violation": g, "weight": w}
+        expected["price"] = [one * two for one, two in zip(λ, g, strict=True)]
+        for name, values in expected.items():
+            assert [at[name, layer] for layer in (1, 2, 3)] == pytest.approx(values, abs=1e-5)
+        assert at["multiplier_norm", 0] == pytest.approx(math.hypot(*λ), abs=1e-6)
+
+
+def test_what_is_printed_and_warned_of(tmp_path, capsys):
+    import cudt
+
+    recipe = tiny_recipe("descent.alpha=0.5", "descent.resilience=decay", "descent.beta=0.01")
+    with pytest.warns(DataWarning, match=r"leave the layers before the last a weight of about"):
+        cudt.train(recipe, tmp_path, "cpu")
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith("the constraints ask layer 3 for a loss ≤ 0.0866")
+    assert [line[:20] for line in lines] == ["epoch 1/2, update 3 ", "epoch 2/2, update 6 "]
+    assert all(line.count("→") == 3 and "accuracy" in line and "λ" in line for line in lines)
+
+
+# ---------------------------------------------------------------- precision, trackers, the folder
+
+
+def test_updates_in_bf16_are_close_to_fp32_and_validation_is_in_fp32(tmp_path, monkeypatch):
+    seen: dict[bool, set[torch.dtype]] = {True: set(), False: set()}
+    linear = torch.nn.functional.linear
+
+    def watched(*given: torch.Tensor) -> torch.Tensor:
+        made = linear(*given)
+        seen[torch.is_grad_enabled()].add(made.dtype)
+        return made
+
+    monkeypatch.setattr(torch.nn.functional, "linear", watched)
+    fp32, bf16 = (
+        train_quietly(tiny_recipe(f"training.precision={one}", objective="erm"), tmp_path)
+        for one in ("fp32", "bf16")
+    )
+    assert seen == {True: {torch.float32, torch.bfloat16}, False: {torch.float32}}
+    losses = [run.read_table("history").query("name == 'loss'")["value"] for run in (fp32, bf16)]
+    assert losses[1].tolist() == pytest.approx(losses[0].tolist(), rel=2**-5)
+    assert bf16.info().autocast == "bf16"
+    assert {one.dtype for one in load_file(bf16.weights_file("last")).values()} == {torch.float32}
+
+
+def test_tensorboard_has_history_value_by_value_and_the_verdict(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    track = training.TrackingRequest(("tensorboard",), "mine-1234")
+    run = training.train(tiny_recipe(), tmp_path, "cpu", None, quiet(), track=track)
+    folder = tmp_path / "trackers" / "mine-1234" / run.path.name / "reviews-ut"
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    expected: dict[str, list[Any]] = {"feasible": [(6, run.finished_info().feasible)]}
+    for step, _, split, layer, name, value in run.read_table("history").values.tolist():
+        group = name if split == "train" else f"{name}_validation"
+        key = f"{group}/layer_{layer:02}" if layer else group
+        expected.setdefault(key, []).append((step, pytest.approx(value, rel=1e-6)))
+    for name, values in expected.items():
+        assert [(one.step, one.value) for one in events.Scalars(name)] == values, name
+    with pytest.raises(UserError, match="--track fast: unknown to Accelerate"):
+        training.check_trackers(["fast"])
+
+
+def test_a_finished_run_is_kept_as_it_is_and_takes_new_evaluation_settings(tmp_path):
+    run = train_quietly(tiny_recipe(), tmp_path)
+    files = {path: path.read_bytes() for path in run.path.rglob("*.*") if path.is_file()}
+    changed = train_quietly(tiny_recipe("evaluation.batch_size=7"), tmp_path)
+    assert changed.path == run.path
+    different = [path.name for path in files if path.read_bytes() != files[path]]
+    assert {"history.csv", "layers.csv", "best.safetensors"}.isdisjoint(different)
+    assert "batch_size: 7" in (run.path / "recipe.yaml").read_text()
+
+
+def test_run_json_says_how_a_run_was_made_and_repeats_it(trained_run, tmp_path):
+    info = trained_run.finished_info()
+    assert (info.layers, info.processes, info.sharded, info.device) == (3, 1, False, "cpu")
+    assert info.reference == pytest.approx(math.log(2))
+    assert {"cudt", "torch", "cooper-optim"} <= set(info.versions)
+    assert info.begun <= info.ended
+    words = info.command.split()
+    assert words[:3] == ["cudt", "train", "--recipe"]
+    again = recipes.load(words[3])
+    assert again.identity() == trained_run.recipe.identity()
+
+
+def test_other_data_than_the_run_was_started_with_are_refused(tmp_path):
+    recipe = tiny_recipe()
+    run = train_quietly(recipe, tmp_path)
+    values = json.loads((run.path / "run.json").read_text())
+    run.update_info(run.info().model_copy(update={"status": "interrupted", "training_data": "x"}))
+    with pytest.raises(UserError, match="was started with other training data"):
+        train_quietly(recipe, tmp_path)
+    assert values["training_data"] != "x"
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(tmp_path):
+    recipe = tiny_recipe()
+    with run_for(recipe, tmp_path).locked(), pytest.raises(UserError, match="is using this run"):
+        train_quietly(recipe, tmp_path)
+
+
+def test_a_loaded_run_has_the_verdicts_losses(trained_run):
+    layerwise = training.load(trained_run, "cpu", None)
+    assert not layerwise.training
+    assert (
+        training.sigma_of(trained_run, layerwise) == trained_run.finished_info().sigma_x.evaluation
+    )
+    _, objective = training.assemble(trained_run.recipe, None, CPU)
+    accelerator = accelerator_for("cpu", "fp32")
+    trainer = Trainer(trained_run, layerwise, objective, accelerator, quiet())
+    trainer.progress.sigma_x = trained_run.finished_info().sigma_x.training
+    losses = [one.loss for one in trained_run.finished_info().verdicts]
+    assert trainer.measure_validation().layer_losses.tolist() == losses

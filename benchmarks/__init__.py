@@ -1,0 +1,1 @@
+"""Speed: cudt against its peers, as ratios (`python -m benchmarks`, or `make bench`)."""

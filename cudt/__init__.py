@@ -7,15 +7,13 @@ Run experiments from recipes, as the command `cudt` does:
     recipe = cudt.load_recipe("smoke-text", {"training.epochs": 3}, objective="constrained", seed=1)
     run = cudt.train(recipe, out="outputs")
     cudt.evaluate(run, gammas=[0, 0.5, 1])
-    run.read_table("ood")                    # a DataFrame; also: layers, history, ratios …
-    runs = cudt.find_runs("outputs")
-    run = cudt.open_run(runs[0].path)
-    run.predict(["the plot was dull but the cast was moving"], exit={"confidence": 0.9}).labels
+    run.read_table("ood")                    # a DataFrame; also: layers, history
+    run = cudt.find_runs("outputs")[0]
+    cudt.predict(run, ["the plot was dull but the cast was moving"]).labels
 
 Or add the constraints to your own training loop:
 
-    dual = cudt.Dual(learning_rate=1e-2)
-    descent = cudt.LayerwiseDescent(n_layers=12, alpha=0.1, reference=0.69, dual=dual)
+    descent = cudt.LayerwiseDescent(12, alpha=0.1, reference=0.69, resilience="decay", beta=10.0)
     f = cudt.layer_losses(model, batch)                    # any model of transformers with a head
     descent.lagrangian(f).backward()
     descent.dual_step(f)
@@ -37,9 +35,9 @@ if TYPE_CHECKING:
 
     from cudt.config.recipe import NamedRecipe
     from cudt.config.schema import Dual
+    from cudt.evaluation.predict import Predictions
     from cudt.method.descent import LayerwiseDescent
     from cudt.models.own_head import layer_losses
-    from cudt.runs.predictions import Predictions
     from cudt.runs.run import Run
     from cudt.utils.errors import UserError
 
@@ -140,9 +138,9 @@ def open_run(path: str | Path) -> Run:
     """The run in a run folder. `run.read_table("ood")` and the like return its tables as
     DataFrames.
     """
-    from cudt.runs import find
+    from cudt.runs import run
 
-    return find.open_run(Path(path))
+    return run.open_run(Path(path))
 
 
 def find_runs(folder: str | Path = "outputs") -> list[Run]:
@@ -151,13 +149,13 @@ def find_runs(folder: str | Path = "outputs") -> list[Run]:
     """
     import warnings
 
-    from cudt.runs import find
+    from cudt.runs import run
     from cudt.utils.errors import DataWarning, UserError
 
     found = []
-    for path in find.find_runs([Path(folder)]):
+    for path in run.find_runs([Path(folder)]):
         try:
-            found.append(find.open_run(path))
+            found.append(run.open_run(path))
         except UserError as error:
             warnings.warn(f"skipped: {error}", DataWarning, stacklevel=2)
     return found
@@ -173,39 +171,41 @@ def evaluate(
     weights: Literal["best", "last"] | None = None,
     exits: bool = False,
     on: str | None = None,
+    again: bool = False,
     device: str = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
 ) -> pd.DataFrame:
-    """Evaluate a finished run on noisy test inputs, and return its table `ood`: one metric value
-    per row.
+    """Evaluate a finished run on noisy test inputs, and return its rows of the table `ood`: one
+    metric value per row.
 
     `gammas` are noise levels γ for noise on embeddings or pixels, `probabilities` levels p for
     noise in texts; each is a list, or text like "0:2.1:0.15". Whatever is None comes from the run's
-    recipe. Levels that were evaluated before are replaced. The other tables (`layers`, `ratios` …)
-    are filled too: `run.read_table(name)`, and `run.with_weights(weights).read_table(name)` for
-    weights that are not the run's own (`training.select`). `exits` also evaluates early exits, for
-    the table `exits`. `on` names a task or recipe whose test data are used instead of the run's
-    own, with the run's σ_x; the tables are then those of `open_run(run.path / "on-NAME")`.
+    recipe. Levels that were evaluated before are skipped, unless `again`. The table `layers` has
+    the layers, `run.read_examples()` single examples. `exits` also measures what early exit needs.
+    `on` names a task or recipe whose test data are used instead of the run's own, with the
+    run's σ_x; `data` is its name in the tables.
     """
     from cudt.config.levels import GAMMA, PROBABILITY, parse_levels
-    from cudt.evaluation.evaluate import check, evaluate_ood
-    from cudt.evaluation.grid import Grid
+    from cudt.config.other_data import named
+    from cudt.evaluation.evaluate import Grid, check, evaluate_ood
+    from cudt.runs.run import Run
 
-    opened = _opened(run, weights, on)
+    opened = run if isinstance(run, Run) else open_run(run)
+    opened = opened.with_weights(weights or opened.weights)
     kinds = [perturbations] if isinstance(perturbations, str) else perturbations
     grid = Grid(
         None if gammas is None else parse_levels(gammas, GAMMA),
         None if probabilities is None else parse_levels(probabilities, PROBABILITY),
         None if kinds is None else [*kinds],
         None if noise_seeds is None else [*noise_seeds],
+        None if on is None else named(opened.recipe.settings.task, on),
     )
     check(opened, grid, with_exits=exits)
+    where = (device, _data_root(data_root), _progress(quiet))
     with opened.locked():
-        evaluate_ood(
-            opened, grid, device, _data_root(data_root), _progress(quiet), with_exits=exits
-        )
-    return opened.read_table("ood")
+        evaluate_ood(opened, grid, *where, with_exits=exits, again=again)
+    return grid.of(opened).rows("ood")
 
 
 def predict(
@@ -219,24 +219,21 @@ def predict(
     """The class of each text that a finished run predicts. A text of a pair task is a pair of
     texts.
 
-    With `exit`, a text leaves the model at the first layer whose answer the rule accepts, and later
-    layers are not computed for it: `{"confidence": 0.9}` (the largest class probability is above
-    0.9), `{"entropy": 0.3}` (the entropy of the class probabilities is below 0.3), `{"patience":
-    3}` (three layers in a row predict the same class), or the name of a rule alone, for the
-    threshold that `cudt eval-ood --exits` chose on validation data.
+    With `exit`, a text leaves the model at the first layer that is sure enough, and later layers
+    are not computed for it: `{"confidence": 0.9}` (the largest class probability is above 0.9), or
+    "confidence" alone, for the threshold that `cudt eval-ood --exits` sets on validation data.
 
     Returns `labels`, `probabilities`, `classes`, and `layers`: the layer after which each text left
     the model. The model stays in memory until another run is used. The training data are needed, as
     for `evaluate`.
     """
-    from cudt.evaluation import predict as prediction
+    from cudt.evaluation.predict import predict as predicted
     from cudt.runs.run import Run
 
     if isinstance(texts, str):
         raise TypeError("texts must be a list of texts, not one text")
     opened = run if isinstance(run, Run) else open_run(run)
-    rule = prediction.exit_rule(opened, exit)
-    return prediction.predict(opened, texts, rule, device, _data_root(data_root))
+    return predicted(opened, texts, exit, device, _data_root(data_root))
 
 
 def _data_root(folder: str | Path | None) -> Path | None:
@@ -252,13 +249,3 @@ def _progress(quiet: bool) -> Any:
     from cudt.utils.progress import track
 
     return partial(track, console=SafeConsole(quiet=quiet))
-
-
-def _opened(run: Run | str | Path, weights: Literal["best", "last"] | None, on: str | None) -> Run:
-    """The run with some of its weights and, if it is named, other test data."""
-    from cudt.runs.run import Run
-    from cudt.tasks import other_data
-
-    opened = run if isinstance(run, Run) else open_run(run)
-    opened = opened.with_weights(weights or opened.weights)
-    return opened if on is None else opened.on(other_data.named(opened.recipe.settings.task, on))

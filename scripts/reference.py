@@ -42,7 +42,7 @@ RUN_INFO = {
     "StoppedEarly": "`stopped_early`",
     "SigmaX": "`sigma_x`",
     "VerdictInfo": "each of `verdicts`",
-    "EvaluationNote": "each of `evaluated`, by kind of noise",
+    "OtherTest": "each of `other_tests`, by name",
     "RunInfo": "The file",
 }
 
@@ -260,32 +260,33 @@ def api() -> str:
 
 
 def run_info() -> str:
-    """The keys of run.json, from its typed model."""
-    module = ast.parse(_source("cudt.runs.info"))
+    """The keys of run.json, from its typed model: a comment after a key is its meaning."""
+    source = _source("cudt.runs.info")
+    module, lines = ast.parse(source), source.splitlines()
     sections = []
     for node in module.body:
         if isinstance(node, ast.ClassDef) and node.name in RUN_INFO:
             rows = [
-                (f"`{one.signature.split(':')[0]}`", f"`{_kind(one)}`", one.meaning)
-                for one in members(node)
+                (f"`{one.target.id}`", f"`{_type(one)}`", lines[one.lineno - 1].partition("#")[2])
+                for one in node.body
+                if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
             ]
             sections += [f"### {RUN_INFO[node.name]}", table(("key", "type", "meaning"), rows)]
     # The whole file first, then its parts.
     return "\n\n".join([*sections[-2:], *sections[:-2]])
 
 
-def _kind(member: Member) -> str:
-    return member.signature.partition(": ")[2].partition(" = ")[0].removesuffix(" | None")
+def _type(key: ast.AnnAssign) -> str:
+    return ast.unparse(key.annotation).removesuffix(" | None")
 
 
 def tables() -> str:
     """The columns of every table in a run folder."""
-    from cudt.runs.examples import EXAMPLES
-    from cudt.runs.tables import TABLES
+    from cudt.runs.run import EXAMPLES, KEYS, TABLES
 
     columns = {
         **{f"{name}.csv": names for name, names in TABLES.items()},
-        "examples.parquet": list(EXAMPLES),
+        EXAMPLES: [*KEYS, "id", "group", "weight", "loss_1", "score_1", "confidence_1", "…"],
     }
     rows = [
         (f"`{name}`", ", ".join(f"`{column}`" for column in names))

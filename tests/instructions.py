@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from cudt.config import recipe
+from cudt.config.tasks import Alpaca as AlpacaSection
 from cudt.runs.run import Run
 from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca
@@ -86,4 +87,5 @@ def train(folder: Path, out: Path, *overrides: str, objective: str = "constraine
 def build(folder: Path, pretrained: str, **changes: Any) -> Alpaca:
     """The task of the instructions in a folder."""
     settings = {"file": "own.json", "max_length": 400, "validation_share": 0.2, "test_share": 0.2}
-    return alpaca.build(alpaca.Config(name="alpaca", **{**settings, **changes}), folder, pretrained)
+    section = AlpacaSection(name="alpaca", **{**settings, **changes})
+    return alpaca.build(section, folder, pretrained)

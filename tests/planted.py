@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,9 @@ import numpy as np
 import pandas as pd
 
 from cudt.config.recipe import NamedRecipe
-from cudt.runs.run import Run, write_recipe
-from cudt.runs.tables import TABLES
+from cudt.runs.info import RunInfo
+from cudt.runs.run import OWN, TABLES, Run, RunFolder, write_recipe
 from tests.conftest import tiny_recipe
-from tests.examples import by_part
-from tests.runs import plant_info, raw_info
 
 #: The level that the tiny recipe trains at.
 GAMMA_TRAIN = 0.4
@@ -25,9 +25,16 @@ REACH = 0.05
 INPUT_RMSE = 45.0
 
 
-def changed_info(info: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """The values of a run.json with some changed; a test names only the parts of `best` and
-    `verdicts` that matter."""
+def raw_info(run: RunFolder) -> dict[str, Any]:
+    """The values of run.json as they are in the file."""
+    values: dict[str, Any] = json.loads((run.path / "run.json").read_text(encoding="utf-8"))
+    values.pop("sha256")
+    return values
+
+
+def changed_info(info: Mapping[str, Any], **changes: Any) -> RunInfo:
+    """A run.json with some values changed; a test names only the parts of `best` and `verdicts`
+    that matter."""
     if "best" in changes:
         changes["best"] = {**info["best"], **changes["best"]}
     if "verdicts" in changes:
@@ -35,7 +42,20 @@ def changed_info(info: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
         changes["verdicts"] = [
             {"layer": 1, **numbers, **dict(verdict)} for verdict in changes["verdicts"]
         ]
-    return {**info, **changes}
+    return RunInfo.model_validate({**info, "files": {}, **changes})
+
+
+def keys(kind: str, gamma: float, seed: int = 0, split: str = "test") -> dict[str, Any]:
+    """What the rows of a table belong to."""
+    names = ("split", "data", "weights", "noise", "gamma", "seed")
+    return dict(zip(names, (split, OWN, "best", kind, gamma, seed), strict=True))
+
+
+def add_rows(run: Run, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add rows to a table; numbers that they lack are NaN."""
+    added = pd.DataFrame(rows).reindex(columns=[*TABLES[name]])
+    before = run.read_table(name)
+    run.write_table(name, pd.concat([before, added]) if len(before) else added)
 
 
 def make_run(
@@ -47,7 +67,7 @@ def make_run(
     seed: int = 0,
     name: str = "reviews-ut",
     losses: Sequence[float] = (0.6, 0.5, 0.4),
-    steps: Sequence[float] = (0.5, 0.3, 0.2),
+    steps: Sequence[float] = (),
     kind: str = "gaussian",
     overrides: Sequence[str] = (),
     recipe: NamedRecipe | None = None,
@@ -57,7 +77,7 @@ def make_run(
     """A finished run with this accuracy at each γ (a list stands for noise seeds), or with None not
     yet evaluated.
 
-    `steps` are the shares of ratios below 1, from 1 to 2 and above. `overrides` are settings of its
+    `steps` are the shares of layer ratios of 0.51, 1.51 and 3. `overrides` are settings of its
     recipe, `validation` is the accuracy that a sweep measured at γ = 0, 1 …
     """
     tiny = tiny_recipe(*overrides, objective=objective, seed=seed)
@@ -72,43 +92,54 @@ def make_run(
         "seed": seed,
         "variant": recipe.identity(without_seed=True),
     }
-    facts |= {"layers": len(losses)}
-    plant_info(run, **changed_info(raw_info(trained), **{**facts, **info}))
-    run.write_table("layers", trained.read_table("layers"))
-    scored = [("gaussian", g, 0, "accuracy", value, 40) for g, value in enumerate(validation)]
-    if scored:
-        run.write_table("validation", pd.DataFrame(scored, columns=TABLES["validation"]))
+    facts |= {"layers": len(losses), "rates": [0.1] * len(losses)}
+    run.update_info(changed_info(raw_info(trained), **{**facts, **info}))
+    shutil.copy(trained.path / "history.csv", folder)
+    trained_layers = trained.read_table("layers")
+    run.write_table("layers", trained_layers[trained_layers["split"] == "validation"])
+    checked = [
+        {**keys("gaussian", g, split="validation"), "value": value, "n": 40}
+        for g, value in enumerate(validation)
+    ]
+    if checked:
+        add_rows(run, "ood", checked)
     if accuracy is None:
         return run
     level = 0.0 if kind == "discrete" else GAMMA_TRAIN
-    layers = [("test", kind, level, layer, loss, 0.5) for layer, loss in enumerate(losses, 1)]
-    run.merge_table("layers", pd.DataFrame(layers, columns=TABLES["layers"]), TABLES["layers"][:4])
-    ood = [
-        (kind, gamma, noise_seed, f"{metric}{end}", value + away, 40)
+    plant_layers(run, {level: losses}, kind=kind)
+    add_rows(run, "ood", [
+        {**keys(kind, gamma, seed), "value": value, "low": value - REACH, "high": value + REACH, "n": 40}
         for gamma, values in accuracy.items()
-        for noise_seed, accurate in enumerate(values if isinstance(values, Sequence) else [values])
-        for metric, value in (("accuracy", accurate), ("loss", 1 - accurate))
-        for end, away in (("", 0.0), ("_low", -REACH), ("_high", REACH))
-    ]
-    run.write_table("ood", pd.DataFrame(ood, columns=TABLES["ood"]))
-    below, above, far = steps
-    bins = [(0, 1, below, below), (1, 2, above, below + above), (2, math.inf, far, 1.0)]
-    rows = [(kind, level, *row) for row in bins]
-    run.write_table("ratio_bins", pd.DataFrame(rows, columns=TABLES["ratio_bins"]))
+        for seed, value in enumerate(values if isinstance(values, Sequence) else [values])
+    ])  # fmt: skip
+    if not steps:
+        return run
+    ratios: np.ndarray[Any, Any] = np.repeat(
+        [0.51, 1.51, 3.0], [round(100 * share) for share in steps]
+    )
+    rows: dict[str, Any] = {**keys(kind, level), "id": [f"r{n}" for n in range(len(ratios))]}
+    rows |= {"group": rows["id"], "weight": 1.0}
+    for layer in range(1, len(losses) + 1):
+        rows |= {f"loss_{layer}": ratios ** (layer - 1), f"score_{layer}": 0.5}
+    run.write_examples(pd.DataFrame(rows))
     return run
 
 
-def plant_constraints(
-    run: Run, levels: Mapping[float, Sequence[float]], error: float = 0.01
+def plant_layers(
+    run: Run,
+    levels: Mapping[float, Sequence[float]],
+    error: float = 0.01,
+    *,
+    kind: str = "gaussian",
+    weights: str = "best",
 ) -> None:
-    """Write the test losses of a run's layers by level, with one standard error; the verdicts are
-    not looked at."""
-    rows = [
-        ("gaussian", level, layer, loss, loss, 0.0, error, "met")
+    """Add the test losses of a run's layers by level, with one standard error."""
+    add_rows(run, "layers", [
+        {**keys(kind, level), "weights": weights, "layer": layer, "loss": loss, "metric": 0.5,
+         "standard_error": error}
         for level, losses in levels.items()
         for layer, loss in enumerate(losses, 1)
-    ]
-    run.write_table("constraints", pd.DataFrame(rows, columns=TABLES["constraints"]))
+    ])  # fmt: skip
 
 
 def plant_weights(run: Run, updates: Sequence[Sequence[float]], per_epoch: int = 2) -> None:
@@ -118,7 +149,7 @@ def plant_weights(run: Run, updates: Sequence[Sequence[float]], per_epoch: int =
         for step, weights in enumerate(updates, 1)
         for layer, value in enumerate(weights, 1)
     ]
-    run.write_table("history", pd.DataFrame(rows, columns=TABLES["history"]))
+    run.write_table("history", pd.DataFrame(rows, columns=[*TABLES["history"]]))
 
 
 def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **changes: Any) -> Run:
@@ -126,27 +157,16 @@ def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **chang
     squared pixels."""
     metric = {"name": "RMSE", "higher_is_better": False, "of_mean": "root"}
     run = make_run(trained, out, rmse, metric=metric, **{"name": "shapes-dust", **changes})
-    kind = changes.get("kind", "gaussian")
-    ood = [
-        (kind, gamma, 0, f"{name}{end}", value + away, 40)
-        for gamma, error in rmse.items()
-        for name, value in (
-            ("RMSE", error),
-            ("PSNR", 20 * math.log10(255 / error)),
-            ("loss", 256 * error**2),
-        )
-        for end, away in (("", 0.0), ("_low", -REACH), ("_high", REACH))
-    ]
-    ood += [(kind, gamma, 0, "input_RMSE", INPUT_RMSE * gamma, 40) for gamma in rmse]
-    run.write_table("ood", pd.DataFrame(ood, columns=TABLES["ood"]))
+    ood = run.read_table("ood")
+    run.write_table("ood", ood.assign(input=INPUT_RMSE * ood["gamma"]))
     return run
 
 
 def save_samples(run: Run, *stems: str) -> None:
     """Files in place of pictures, each with its own name and run in it."""
-    (run.path / "samples").mkdir()
     for stem in stems:
-        (run.path / "samples" / f"{stem}.png").write_text(f"{run.path.name} {stem}.png")
+        with run.replacing(f"extra/samples/{stem}.png") as file:
+            file.write_text(f"{run.path.name} {stem}.png")
 
 
 def make_scored_run(
@@ -175,14 +195,12 @@ def make_scored_run(
         )
     else:
         run = make_run(trained, out, curve, kind=kind, **changes)
-    rows = [
-        pd.DataFrame(
-            {"gamma": gamma, "seed": seed, "id": ids, "weight": weights, "score": values[:, seed]}
-        )
-        for gamma, values in by_level.items()
-        for seed in range(values.shape[1])
-    ]
-    run.merge_examples(
-        by_part(pd.concat(rows).assign(perturbation=kind)), ["perturbation", "gamma"]
-    )
+    last = run.finished_info().layers
+    rows = []
+    for gamma, values in by_level.items():
+        for seed in range(values.shape[1]):
+            columns = {**keys(kind, gamma, seed), "id": ids, "group": ids, "weight": weights}
+            losses = {f"loss_{layer}": 1.0 for layer in range(1, last + 1)}
+            rows.append(pd.DataFrame({**columns, **losses, f"score_{last}": values[:, seed]}))
+    run.write_examples(pd.concat(rows, ignore_index=True))
     return run

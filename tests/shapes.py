@@ -7,14 +7,15 @@ from pathlib import Path
 
 import torch
 
-from cudt.data.batching import Batch
-from cudt.tasks import shapes
-from cudt.tasks.video_denoising import VideoDenoising
+from cudt.config.tasks import Shapes
+from cudt.data.loader import Batch
+from cudt.tasks import toys
+from cudt.tasks.video import VideoDenoising
 
 
 def tiny_videos(size: int = 16, frames: int = 4) -> VideoDenoising:
     """Two windows for each of two clips in every split."""
-    config = shapes.Config(
+    config = Shapes(
         name="shapes",
         size=size,
         frames=frames,
@@ -24,7 +25,7 @@ def tiny_videos(size: int = 16, frames: int = 4) -> VideoDenoising:
         validation=2,
         test=2,
     )
-    return shapes.build(config, None, None)
+    return toys.shapes(config, None, None)
 
 
 def batch_of(frames: torch.Tensor) -> Batch:

@@ -134,17 +134,18 @@ def test_a_run_is_trained_found_opened_evaluated_and_read(trained, capsys):
     assert set(ood["gamma"]) == {0.0, 0.5}
     assert set(ood["seed"]) == {0, 1}
     assert ood.equals(run.read_table("ood"))
+    columns = ("split", "data", "weights", "noise", "gamma", "seed", "value", "low", "high")
+    assert tuple(ood.columns) == (*columns, "input", "n")
     layers = run.read_table("layers")
     assert sorted(set(layers[layers["split"] == "test"]["layer"])) == [1, 2, 3]
     more = cudt.evaluate(str(run.path), "0.25:1:0.75", "uniform", device="cpu", quiet=True)
-    assert set(more[more["perturbation"] == "uniform"]["gamma"]) == {0.25, 1.0}
+    assert set(more[more["noise"] == "uniform"]["gamma"]) == {0.25, 1.0}
     last = cudt.evaluate(opened, [0.5], weights="last", device="cpu", quiet=True)
-    assert last.equals(opened.with_weights("last").read_table("ood"))
-    assert (run.path / "last" / "ood.csv").is_file()
-    assert opened.read_table("ood").equals(more)
+    assert set(last["weights"]) == {"last"}
+    assert run.rows("ood").reset_index(drop=True).equals(more.reset_index(drop=True))
     cudt.evaluate(run, [0.0], exits=True, device="cpu", quiet=True)
-    exits = run.read_table("exits")
-    assert set(exits[exits["split"] == "test"]["gamma"]) == {0.0, 0.4}
+    text = ["the plot was dull"]
+    assert cudt.predict(run, text, exit="confidence", device="cpu").layers.shape == (1,)
     assert capsys.readouterr().out == ""
 
 

@@ -16,8 +16,8 @@ import typer
 
 import cudt
 from cudt.cli.main import app
+from cudt.config import describe as schema
 from cudt.config import plugins, recipe, yaml
-from cudt.config import reference as schema
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

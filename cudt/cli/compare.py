@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cudt.cli.options import require_folder
+from cudt.cli.options import EvaluatedWeights, require_folder
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
 from cudt.utils.shown import as_command
@@ -24,7 +24,19 @@ SecondRun = Annotated[Path, typer.Argument(metavar="B", help="Run folder to comp
 _OVER_LEVELS = {"auc": "AUC", "mean": "mean", "id_mean": "mean ID", "ood_mean": "mean OOD"}
 
 
-def compare(first: FirstRun, second: SecondRun) -> None:
+On = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Test data of `cudt eval-ood --on NAME`.",
+        show_default="the runs' own data",
+    ),
+]
+
+
+def compare(
+    first: FirstRun, second: SecondRun, weights: EvaluatedWeights = None, on: On = None
+) -> None:
     """Compare two finished runs: settings, loss, verdict and weight of each layer, and the metric
     at each noise level.
 
@@ -37,12 +49,13 @@ def compare(first: FirstRun, second: SecondRun) -> None:
         raise UserError(f"run folder '{first}' is given twice: give two different runs to compare")
     from cudt.report import compare as comparing
     from cudt.report import frames
+    from cudt.runs.run import OWN
 
-    both = frames.read_two(first, second)
+    both = frames.read_two(first, second, weights.value if weights else None, on or OWN)
     comparing.assign(both)
     console = make_console()
     for name, run in zip("AB", frames.each(both.runs), strict=True):
-        text = f"{name}  {run.recipe}, {run.objective}, seed {run.seed}: {run.results}"
+        text = f"{name}  {run.recipe}, {run.objective}, seed {run.seed}: {run.path}"
         console.print(text, soft_wrap=True)
     _print_settings(console, both)
     _print_layers(console, both)
@@ -145,7 +158,7 @@ def _print_curves(console: Console, both: Frames) -> None:
     runs = [run for _, run in both.runs.iterrows()]
     for name, run in zip("AB", runs, strict=True):
         if not run["noises"]:
-            command = as_command("eval-ood", run["results"])
+            command = as_command("eval-ood", run["path"])
             console.print(f"\n{name} is not evaluated yet; run: {command}", soft_wrap=True)
     metrics = [run["metric"] for run in runs]
     if metrics[0] != metrics[1]:

@@ -24,10 +24,18 @@ def data(prepare: Prepared = None, data_root: DataRoot = None) -> None:
     """Show which data sets are available, which are missing, and where to get them; or prepare the
     data of a recipe.
     """
-    from cudt.tasks import datasets
+    from cudt.config import recipe as recipes
+    from cudt.tasks.base import SPLITS, build_task, published
 
     console = make_console()
     for recipe in prepare or []:
-        console.print(f"{recipe}: {datasets.prepare(recipe, data_root)}", soft_wrap=True)
-    if not prepare:
-        console.print("\n".join(datasets.lines(data_root)), soft_wrap=True, highlight=False)
+        settings = recipes.load(recipe).settings
+        task = build_task(settings.task, data_root, settings.model.tokenizer_source)
+        counts = ", ".join(f"{len(task.examples(split))} {split}" for split in SPLITS)
+        console.print(f"{recipe}: {counts} examples are ready", soft_wrap=True)
+    for one in [] if prepare else published(data_root):
+        status = "complete" if not one.problem else "partial" if one.parts else "missing"
+        lines = [f"{one.name:28} {status:8} {one.folder}"]
+        lines += [f"    {split}: {part}" for split, part in one.parts.items()]
+        lines += [f"    {one.problem}"] if one.problem else []
+        console.print("\n".join(lines), soft_wrap=True, highlight=False)

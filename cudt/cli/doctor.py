@@ -90,10 +90,10 @@ def _data(data_root: Path | None) -> Iterator[Finding]:
     if data_root is not None and not data_root.is_dir():
         yield "problem", f"data root '{data_root}' does not exist"
         return
-    from cudt.tasks import datasets
+    from cudt.tasks.base import published
 
     absent = []
-    for one in datasets.find(data_root):
+    for one in published(data_root):
         if not one.problem:
             yield "ok", one.name
         elif one.parts:
@@ -106,12 +106,12 @@ def _data(data_root: Path | None) -> Iterator[Finding]:
 
 def _recipes(data_root: Path | None) -> Iterator[Finding]:
     from cudt.config import recipe as recipes
-    from cudt.models import needs
+    from cudt.reproduce import needs
 
     ready, lacking = [], dict[str, list[str]]()
     for name in recipes.names():
         try:
-            missing = needs.missing(recipes.load(name), data_root)
+            missing = needs.missing_for_recipe(recipes.load(name), data_root)
         except UserError as error:
             missing = [str(error)]
         if not missing:
@@ -124,7 +124,7 @@ def _recipes(data_root: Path | None) -> Iterator[Finding]:
 
 
 def _runs(folders: list[Path]) -> Iterator[Finding]:
-    from cudt.runs.find import find_runs
+    from cudt.runs.run import find_runs
 
     counts: Counter[str] = Counter()
     for path in find_runs(folders):
@@ -139,21 +139,22 @@ def _runs(folders: list[Path]) -> Iterator[Finding]:
 
 def _examine(path: Path) -> tuple[str, list[Finding]]:
     """The status of a run, and what to do about it."""
-    from cudt.runs import checksums
-    from cudt.runs.find import folders_of_results
-    from cudt.runs.info import read_info
+    from cudt.runs.run import RunFolder
 
     if _is_in_use(path):
         return "in use", []
-    damaged = [
-        error for folder in folders_of_results(path) for error in checksums.damaged_files(folder)
-    ]
-    if damaged:
-        return "damaged", [("problem", str(error)) for error in damaged]
+    run, damaged = RunFolder(path), []
     try:
-        info = read_info(path)
+        info = run.info()
     except UserError as error:
         return "damaged", [("problem", str(error))]
+    for name in info.files:
+        try:
+            run.check(name)
+        except UserError as error:
+            damaged.append(("problem", str(error)))
+    if damaged:
+        return "damaged", damaged
     if info.status == "finished":
         return "finished", []
     how = (

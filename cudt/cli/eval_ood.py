@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,7 +22,7 @@ from cudt.utils import processes
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from cudt.evaluation.grid import EvaluationRequest
+    from cudt.evaluation.evaluate import Grid
     from cudt.runs.run import Run
 
 Gammas = Annotated[
@@ -46,24 +46,22 @@ Exits = Annotated[
     bool,
     typer.Option(
         "--exits",
-        help="Also evaluate early exits: accuracy against depth and FLOPs (classification only).",
+        help="Also evaluate early exit: accuracy against depth and FLOPs (classification only).",
     ),
 ]
 On = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Test on the test data of another task or recipe, for example avenue, with the run's own σ_x; "
-        "results go to the subfolder on-NAME.",
+        help="Test on the test data of another task or recipe, for example avenue, with the run's "
+        "own σ_x; `data` is NAME in the tables.",
         show_default="the run's own data",
     ),
 ]
-Workers = Annotated[
-    int,
-    typer.Option(
-        min=1, help="Number of processes: they share the runs, or the noise levels of a few runs."
-    ),
+Again = Annotated[
+    bool, typer.Option("--again", help="Evaluate levels again that the tables already have.")
 ]
+Workers = Annotated[int, typer.Option(min=1, help="Number of runs evaluated at the same time.")]
 
 
 def eval_ood(
@@ -76,106 +74,99 @@ def eval_ood(
     weights: EvaluatedWeights = None,
     exits: Exits = False,
     on: On = None,
+    again: Again = False,
     workers: Workers = 1,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
     """Evaluate trained runs on test data perturbed at each noise level of a grid.
 
-    Results are added to the tables in each run folder (ood.csv, layers.csv, …);
-    levels that were evaluated before are replaced.
+    Results are added to the tables in each run folder (ood.csv, layers.csv,
+    examples.parquet); levels that were evaluated before are skipped.
     """
     from cudt.config.levels import PROBABILITY, parse_levels
 
-    gamma_grid = parse_levels(gammas) if gammas is not None else None
-    probability_grid = (
-        parse_levels(probabilities, PROBABILITY) if probabilities is not None else None
-    )
+    gamma_grid = None if gammas is None else parse_levels(gammas)
+    probability_grid = None if probabilities is None else parse_levels(probabilities, PROBABILITY)
     kinds = parse_plugins("--perturbation", "noise", perturbation)
     for path in run:
         require_folder(path, "run folder")
-    from cudt.evaluation.grid import EvaluationRequest, Grid
-    from cudt.runs.find import open_run
-
-    grid = Grid(gamma_grid, probability_grid, kinds or None, noise_seed or None)
-    request = EvaluationRequest(grid, device, data_root, save_samples, exits)
-    runs = [
-        _on(open_run(path, weights.value if weights else None), on) for path in dict.fromkeys(run)
-    ]
-    if workers == 1:
-        evaluate_all(make_console(), runs, request)
-    else:
-        _evaluate_shared(make_console(), runs, request, workers)
-
-
-def _on(run: Run, name: str | None) -> Run:
-    """The run with the test data of another task or recipe, if one is named."""
-    from cudt.tasks import other_data
-
-    return run if name is None else run.on(other_data.named(run.recipe.settings.task, name))
-
-
-def evaluate_all(console: Console, runs: list[Run], asked: EvaluationRequest) -> None:
-    """Check all runs, then evaluate one after the other and print its curve."""
-    from cudt.evaluation import evaluate
-
-    _check(runs, asked)
-    for run in runs:
-        with run.locked_by_main():
-            evaluate.evaluate_ood(
-                run,
-                asked.grid,
-                asked.device,
-                asked.data_root,
-                progress_on(console),
-                asked.n_samples,
-                with_exits=asked.with_exits,
-            )
-        if processes.is_main_process():
-            _print_result(console, run, asked.n_samples)
-
-
-def _evaluate_shared(
-    console: Console, runs: list[Run], asked: EvaluationRequest, n_workers: int
-) -> None:
-    """Check all runs, let worker processes evaluate them, and print the curves; a run that fails
-    stops no other.
-    """
-    from cudt.sweep.display import SweepDisplay
-    from cudt.sweep.evaluate_runs import evaluate_runs
-
-    if processes.count() > 1:
+    if workers > 1 and processes.count() > 1:
         raise UserError(
             "--workers: leave it out with torchrun or accelerate, which start the processes "
             "themselves"
         )
-    _check(runs, asked)
-    failed = evaluate_runs(runs, asked, n_workers, SweepDisplay(console))
-    for run in runs:
-        if run.path not in failed:
-            _print_result(console, run, asked.n_samples)
-    for path, reason in failed.items():
-        make_error_console().print(f"error: {path}: {reason}", soft_wrap=True)
+    from cudt.config.other_data import named
+    from cudt.evaluation.evaluate import Grid, check
+    from cudt.runs.run import open_run
+
+    runs = [open_run(path, weights.value if weights else None) for path in dict.fromkeys(run)]
+    grids = [
+        Grid(
+            gamma_grid,
+            probability_grid,
+            kinds or None,
+            noise_seed or None,
+            None if on is None else named(one.recipe.settings.task, on),
+        )
+        for one in runs
+    ]
+    for one, grid in zip(runs, grids, strict=True):
+        check(one, grid, save_samples, with_exits=exits)
+    options = {"n_samples": save_samples, "with_exits": exits, "again": again}
+    console = make_console()
+    if workers == 1:
+        for one, grid in zip(runs, grids, strict=True):
+            evaluate_one(console, one, grid, device, data_root, **options)
+    else:
+        _evaluate_shared(console, runs, grids, workers, device, data_root, options)
+
+
+def evaluate_one(
+    console: Console, run: Run, grid: Grid, device: str, data_root: Any, **options: Any
+) -> None:
+    """Evaluate a run that was checked, and print its curve."""
+    from cudt.evaluation import evaluate
+
+    with run.locked():
+        is_new = evaluate.evaluate_ood(
+            run, grid, device, data_root, progress_on(console), **options
+        )
+    if not is_new:
+        console.print(f"already evaluated: {run.path} (--again repeats it)", soft_wrap=True)
+    if processes.is_main_process():
+        _print_result(console, run, grid, options)
+
+
+def _evaluate_shared(
+    console: Console,
+    runs: list[Run],
+    grids: list[Grid],
+    n_workers: int,
+    device: str,
+    data_root: Any,
+    options: dict[str, Any],
+) -> None:
+    """Let worker processes evaluate the runs; a run that fails stops no other."""
+    from cudt.evaluation.workers import evaluate_all
+
+    failed = False
+    for number, error in evaluate_all(runs, grids, n_workers, device, data_root, options):
+        if error is None:
+            _print_result(console, runs[number], grids[number], options)
+        else:
+            failed = True
+            text = f"error: {runs[number].path}: {error}"
+            make_error_console().print(text, soft_wrap=True, markup=False)
     if failed:
         raise typer.Exit(1)
 
 
-def _check(runs: list[Run], asked: EvaluationRequest) -> None:
-    from cudt.evaluation import evaluate
+def _print_result(console: Console, run: Run, grid: Grid, options: dict[str, Any]) -> None:
+    from cudt.evaluation.display import result_table
+    from cudt.evaluation.samples import folder_of
 
-    for run in runs:
-        evaluate.check(run, asked.grid, asked.n_samples, with_exits=asked.with_exits)
-
-
-def _print_result(console: Console, run: Run, n_samples: int) -> None:
-    from cudt.evaluation.display import curve_table, descent_table, exit_table, ratio_table
-
-    console.print(curve_table(run))
-    for table in (ratio_table(run), descent_table(run), exit_table(run)):
-        if table.row_count:
-            console.print(table)
-    console.print(
-        f"written to {run.results / 'ood.csv'} and the tables in the same folder", soft_wrap=True
-    )
-    if n_samples:
-        console.print(f"pictures in {run.results / 'samples'}", soft_wrap=True)
+    console.print(result_table(grid.of(run), with_exits=options.get("with_exits", False)))
+    console.print(f"written to {run.path / 'ood.csv'} and the tables next to it", soft_wrap=True)
+    if options.get("n_samples"):
+        console.print(f"pictures in {folder_of(run)}", soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cudt.cli.eval_ood import evaluate_all
+from cudt.cli.eval_ood import evaluate_one
 from cudt.cli.options import (
     Changes,
     DataRoot,
@@ -32,7 +32,7 @@ from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
     from cudt.config.recipe import NamedRecipe
-    from cudt.evaluation.grid import Grid
+    from cudt.evaluation.evaluate import Grid
     from cudt.runs.run import Run
 
 #: The comparison of the paper: without constraints, and with them.
@@ -78,7 +78,7 @@ def experiment(
     loaded = load_recipes(recipe, set_, objectives or _COMPARED, seeds, name)
     _refuse_without_weights(loaded[0])
     kinds, trackers = parse_plugins("--perturbation", "noise", perturbation), parse_trackers(track)
-    from cudt.evaluation.grid import Grid
+    from cudt.evaluation.evaluate import Grid
     from cudt.utils.device import choose
 
     _refuse_shards()
@@ -89,7 +89,7 @@ def experiment(
     train = partial(train_all, out=out, device=device, data_root=data_root, trackers=trackers)
     trained = _train(console, loaded, grid, save_samples, train)
     for run in trained.runs:
-        _evaluate(console, run, grid, save_samples, device, data_root)
+        evaluate_one(console, run, grid, device, data_root, n_samples=save_samples)
     if trained.runs and processes.is_main_process():
         folder = loaded[0].name
         write_report(console, [out / folder], out / f"report-{folder}")
@@ -135,20 +135,3 @@ def _train(
             evaluate.check(trained.runs[0], grid, n_samples)
         runs += trained.runs
     return Trained(runs, len(recipes) - len(runs))
-
-
-def _evaluate(
-    console: Console, run: Run, grid: Grid, n_samples: int, device: str, data_root: Path | None
-) -> None:
-    """Evaluate a run under the kinds of noise that are not complete yet."""
-    from cudt.evaluation import notes
-    from cudt.evaluation.grid import EvaluationRequest, Grid
-
-    if kinds := processes.from_main(notes.left(run, grid, n_samples)):
-        evaluate_all(
-            console,
-            [run],
-            EvaluationRequest(Grid(perturbations=kinds), device, data_root, n_samples),
-        )
-    else:
-        console.print(f"already evaluated: {run.path}", soft_wrap=True)

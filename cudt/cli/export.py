@@ -1,4 +1,4 @@
-"""`cudt export`: the model of a run for other libraries."""
+"""`cudt export`: a trained model for other libraries."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from typing import Annotated
 
 import typer
 
-from cudt.cli.options import DataRoot, require_folder
+from cudt.cli.options import DataRoot, EvaluatedWeights, require_folder
 from cudt.cli.terminal import make_console
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
-Target = Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder of the model.")]
 
-
-def export(run: RunFolder, folder: Target, data_root: DataRoot = None) -> None:
-    """Save the trained model with its tokenizer and a card, as transformers or peft loads it."""
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="New folder for the model.", show_default=False)],
+    weights: EvaluatedWeights = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Write a trained model as transformers or peft loads it, with its tokenizer and a model card.
+    `hf upload NAME FOLDER` puts it on the hub.
+    """
     require_folder(run, "run folder")
-    from cudt.runs import export as exporting
-    from cudt.runs.find import open_run
+    from cudt.runs.export import export as export_model
+    from cudt.runs.run import open_run
     from cudt.training.train import load
 
-    opened = open_run(run)
-    exporting.export(opened, load(opened, "cpu", data_root), folder)
-    make_console().print(f"model in {folder}", soft_wrap=True)
+    opened = open_run(run, weights.value if weights else None)
+    opened.finished_info()
+    export_model(opened, load(opened, "cpu", data_root), folder)
+    make_console().print(f"model and card in {folder}", soft_wrap=True)

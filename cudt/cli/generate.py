@@ -72,28 +72,25 @@ def generate(
     """
     prompts = _checked(run, instructions, prompt, limit)
     from cudt.evaluation import generate as generation
-    from cudt.runs.find import open_run
+    from cudt.runs.run import open_run
 
     opened = [open_run(path, weights.value if weights else None) for path in run]
     for one in opened:
         generation.check(one)
+    how = generation.Decoding(gamma, noise_seed, max_new_tokens, batch_size)
     if instructions is None:
-        how = generation.Decoding(gamma, noise_seed, max_new_tokens, batch_size)
         _print_answers(opened, prompts, how, device, data_root)
         return
-    request = generation.Request(instructions, gamma, noise_seed, max_new_tokens, batch_size, limit)
-    console = make_console()
-    written: list[Path] = []
+    request, console = generation.Request(instructions, how, limit), make_console()
     for one in opened:
-        with one.locked_by_main():
-            written.append(
-                generation.generate(one, request, device, data_root, progress_on(console))
+        with one.locked():
+            path = generation.generate(one, request, device, data_root, progress_on(console))
+        console.print(f"completions in {path}", soft_wrap=True)
+    if len(opened) == 2 and is_main_process():
+        with opened[0].locked():
+            console.print(
+                f"both runs in {generation.compare(opened[0], opened[1], request)}", soft_wrap=True
             )
-        console.print(f"completions in {written[-1]}", soft_wrap=True)
-    if len(written) == 2 and is_main_process():
-        console.print(
-            f"both runs in {generation.compare(written[0], written[1], limit)}", soft_wrap=True
-        )
 
 
 def _print_answers(

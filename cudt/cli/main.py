@@ -94,7 +94,7 @@ _add(
     "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4",
     generate,
 )
-_add("export", "Train and evaluate", "cudt export RUN models/mine", export)
+_add("export", "Train and evaluate", "cudt export RUN my-model", export)
 _add("runs", "Look at results", "cudt runs outputs", runs)
 _add(
     "compare",

@@ -162,8 +162,7 @@ EvaluatedWeights = Annotated[
     WeightsChoice | None,
     typer.Option(
         "--weights",
-        help="Weights of the best or of the last epoch. Results of weights that are not the run's own are written to "
-        "its subfolder best or last.",
+        help="Weights of the best or of the last epoch; the column `weights` of the tables.",
         show_default="the run's own (training.select)",
     ),
 ]

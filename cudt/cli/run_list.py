@@ -11,11 +11,9 @@ from typing import Any
 from cudt.config import yaml
 from cudt.config.differences import flat_values, names_apart, short_path, without_descent
 from cudt.config.levels import distribution
-from cudt.evaluation.curves import area_under_curve
-from cudt.runs import checksums
-from cudt.runs.find import find_runs
-from cudt.runs.info import RunInfo, read_info
-from cudt.runs.tables import read_table
+from cudt.evaluation.tables import area_under_curve
+from cudt.runs.info import RunInfo
+from cudt.runs.run import OWN, RunFolder, find_runs
 from cudt.utils.errors import UserError
 
 
@@ -82,9 +80,9 @@ def list_runs(folders: Sequence[Path]) -> tuple[list[ListedRun], list[str]]:
 def _read(path: Path) -> ListedRun:
     # Not validated: a run stays listed if its model is not installed here, and validation would
     # import torch.
-    checksums.check_file(path, "recipe.yaml")
-    values = yaml.parse_mapping(yaml.read_text(path / "recipe.yaml"), str(path / "recipe.yaml"))
-    info = read_info(path)
+    folder = RunFolder(path)
+    values = yaml.parse_mapping(folder.read("recipe.yaml").decode(), str(path / "recipe.yaml"))
+    info = folder.info()
     run = ListedRun(
         path,
         recipe=str(values.get("name", path.parent.name)),
@@ -99,7 +97,7 @@ def _read(path: Path) -> ListedRun:
     )
     if info.metric is not None:
         run.metric = info.metric.name
-        _add_scores(run, info)
+        _add_scores(run, folder, info)
     return run
 
 
@@ -111,21 +109,21 @@ def _model(values: dict[str, Any]) -> str:
     return short_path(str(section.get("pretrained") or section.get("name", "")))
 
 
-def _add_scores(run: ListedRun, info: RunInfo) -> None:
-    """The metric on validation data, and the OOD mean and AUC on test data."""
-    layers = read_table(run.path, "layers")
+def _add_scores(run: ListedRun, folder: RunFolder, info: RunInfo) -> None:
+    """The metric on validation data, and the OOD mean and AUC of its own weights on test data."""
+    layers = folder.read_table("layers")
     validation = layers[layers["split"] == "validation"].sort_values("layer")
     if len(validation):
         run.score = float(validation["metric"].iloc[-1])
-    ood = read_table(run.path, "ood")
-    ood = ood[ood["metric"] == run.metric]
+    ood, weights = folder.read_table("ood"), run.settings.get("training.select", "best")
+    ood = ood[(ood["split"] == "test") & (ood["data"] == OWN) & (ood["weights"] == weights)]
     if ood.empty:
         return
     # The noise of training, which the paper's curves are drawn for; another one if that was not
     # evaluated.
-    kinds = list(ood["perturbation"].unique())
+    kinds = list(ood["noise"].unique())
     kind = run.settings.get("noise.kind") if run.settings.get("noise.kind") in kinds else kinds[0]
-    curve = ood[ood["perturbation"] == kind].groupby("gamma")["value"].mean()
+    curve = ood[ood["noise"] == kind].groupby("gamma")["value"].mean()
     outside = [
         level
         for level in curve.index

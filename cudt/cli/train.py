@@ -76,9 +76,7 @@ def load_recipes(
         *parse_plugins("--objective", "objective", objectives)
     ] or [None]
     from cudt.config import recipe as recipes
-    from cudt.runs.checksums import check_given
 
-    check_given(recipes.locate(recipe))
     return [
         recipes.load(recipe, changes or (), name, objective=objective, seed=seed)
         for seed in wanted_seeds
@@ -140,7 +138,7 @@ def _train_one(
     data_root: Path | None,
     trackers: tuple[str, ...],
 ) -> Run:
-    from cudt.runs.find import run_for
+    from cudt.runs.run import run_for
     from cudt.training import train as training
     from cudt.training.display import display_for
 

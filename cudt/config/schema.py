@@ -321,8 +321,8 @@ class CheckpointFiles(Section):
 
     keep: Literal["best", "last", "both", "none-when-finished"] = "both"
     """Weights of a finished run that stay on disk: those of the best epoch, of the last one, of
-    both (one file if the last epoch is the best), or none, for sweeps of many runs: they are
-    scored, but cannot be evaluated on test data."""
+    both, or none, for sweeps of many runs: they are scored, but cannot be evaluated on test
+    data."""
 
     @property
     def kept(self) -> set[Weights]:
@@ -380,6 +380,10 @@ class Evaluation(Section):
     """Number format of the forward pass; losses and scores are computed from its answers in double
     precision. bf16 changes their last digits; on a CPU that has instructions for it, an encoder
     takes about half the time."""
+    examples: Literal["all", "none"] = "all"
+    """Whether to write examples.parquet: loss, score, confidence and prediction of every test
+    example at every layer and level. Without it there are no intervals of differences between runs,
+    no ratios of single examples and no early exits."""
 
     @property
     def grid(self) -> list[float]:

@@ -1,55 +1,73 @@
-"""Out-of-distribution evaluation: a trained run on test inputs perturbed at each level of a
-grid.
+"""Out-of-distribution evaluation: a trained run on test inputs perturbed at each level of a grid.
+
+One pass over the data measures every example at every level, with one draw of noise scaled by γ.
+ood.csv, layers.csv and examples.parquet get the rows; levels that they already have, of the same
+weights, data and noise seeds, are not measured again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from cudt.config.levels import training_level
-from cudt.data.splits import SEEN, Split
-from cudt.evaluation import carry_over, exits, notes, parts
-from cudt.evaluation.grid import Grid
-from cudt.evaluation.passes import Measuring, loading
-from cudt.evaluation.stored import ExampleFile, StoredMeasurement
-from cudt.evaluation.tables import (
-    example_rows,
-    layer_metric_rows,
-    layer_rows,
-    ood_rows,
-    ratio_tables,
-)
-from cudt.evaluation.team import led_by_main, results
-from cudt.method.measurement import Measurement
+from cudt.config.other_data import OtherData
+from cudt.config.schema import Evaluation
+from cudt.evaluation import exits, samples
+from cudt.evaluation.measure import Pass, led_by_main, measure
+from cudt.evaluation.tables import layer_rows, merged, ood_row
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, TextNoise, noise_kind
-from cudt.runs import checksums
-from cudt.runs.data_root import data_root_of
-from cudt.runs.examples import Part, Pieces
-from cudt.runs.info import RunInfo, SigmaX
-from cudt.runs.run import Run, check_same_data, check_same_test
-from cudt.runs.tables import file_of
-from cudt.tasks.base import Task
-from cudt.training import train as training
+from cudt.runs.info import OtherTest, RunInfo
+from cudt.runs.run import EXAMPLES, KEYS, OWN, Run, check_same_data, check_same_test, data_root_of
+from cudt.tasks.base import SEEN, Split, build_task
+from cudt.training.train import load, sigma_of
+from cudt.utils import processes
 from cudt.utils.device import DeviceName, warn_if_slow
 from cudt.utils.errors import UserError
-from cudt.utils.processes import is_main_process
 from cudt.utils.progress import Track
 
-#: The measurements at each level, by noise seed.
-BySeed = Mapping[int, Sequence[StoredMeasurement]]
+_SORTED = [*KEYS]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Levels, kinds of noise and noise seeds, where None uses those of the run's recipe; and test
+    data that are not of the run's own task.
+    """
+
+    gammas: list[float] | None = None
+    probabilities: list[float] | None = None
+    perturbations: list[str] | None = None
+    noise_seeds: list[int] | None = None
+    on: OtherData | None = None
+
+    def kinds(self, settings: Evaluation) -> list[str]:
+        return self.perturbations or [*settings.perturbations]
+
+    def seeds(self, settings: Evaluation) -> list[int]:
+        return sorted({*(self.noise_seeds or settings.noise_seeds)})
+
+    def levels(self, kind: str, settings: Evaluation) -> list[float]:
+        """The levels of one kind: γ for noise on embeddings or pixels, p for noise in texts."""
+        scale = noise_kind(kind).scale
+        given = {"gammas": self.gammas, "probabilities": self.probabilities}.get(scale.setting)
+        return settings.levels(scale) if given is None else given
+
+    def of(self, run: Run) -> Run:
+        """The run on the data of this grid."""
+        return replace(run, data=OWN if self.on is None else self.on.name)
 
 
 def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False) -> None:
     """Refuse a run that is not finished or damaged, or whose task lacks texts, pictures or classes
     that are needed.
     """
-    info = run.finished_info()
-    task = run.recipe.settings.task.name
+    info, task = run.finished_info(), run.recipe.settings.task.name
     for kind in grid.kinds(run.recipe.settings.evaluation):
         if isinstance(noise_kind(kind), TextNoise) and not info.has_texts:
             raise UserError(
@@ -63,7 +81,63 @@ def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False)
         )
     if with_exits:
         exits.check(run)
-    notes.check_tables(run, with_exits=with_exits)
+    run.check("layers.csv")
+    for name in ("ood.csv", EXAMPLES):
+        if (run.path / name).is_file():
+            run.check(name)
+
+
+# ---------------------------------------------------------------- test data
+
+
+def missing(
+    run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False, again: bool = False
+) -> dict[str, list[float]]:
+    """The levels that the tables of a run lack, by kind of noise; `exits` and `samples` are kinds
+    without levels.
+
+    The level of training, at which the constraints apply, belongs to every grid.
+    """
+    run, settings = grid.of(run), run.recipe.settings
+    found: dict[str, list[float]] = {}
+    for kind in grid.kinds(settings.evaluation):
+        asked = grid.levels(kind, settings.evaluation)
+        wanted = sorted({*asked, training_level(kind, settings.noise.gamma_train)})
+        measured, on_curve = _known(run, kind, grid.seeds(settings.evaluation))
+        if not again:
+            wanted = [g for g in wanted if g not in measured or (g in asked and g not in on_curve)]
+        if wanted:
+            found[kind] = wanted
+        if n_samples and (again or samples.count(run, kind) < n_samples):
+            found["samples"] = []
+    if with_exits and (again or not _has_thresholds(run)):
+        found["exits"] = []
+    return found
+
+
+def _known(run: Run, kind: str, seeds: Sequence[int]) -> tuple[set[float], set[float]]:
+    """The levels that were measured with exactly these noise seeds, and those that are in ood.csv:
+    one curve never mixes seeds.
+    """
+    examples = run.recipe.settings.evaluation.examples
+    files = ["ood.csv", *([EXAMPLES] if examples == "all" else [])]
+    # The user may have deleted what was damaged.
+    if not all((run.path / file).is_file() for file in files):
+        return set(), set()
+    ood, layers = (rows[rows["noise"] == kind] for rows in map(run.rows, ("ood", "layers")))
+    if {*layers["seed"]} != {*seeds}:
+        return set(), set()
+    measured = {*layers["gamma"]}
+    if examples == "all":
+        keys = {"split": "test", "data": run.data, "weights": run.weights, "noise": kind}
+        measured &= {*run.read_examples(["gamma"], **keys)["gamma"]}
+    return measured, {*ood["gamma"]}
+
+
+def _has_thresholds(run: Run) -> bool:
+    has_examples = (run.path / EXAMPLES).is_file() and run.info().flops is not None
+    kept = {"split": "validation", "weights": run.weights}
+    return has_examples and not run.read_examples(["gamma"], **kept).empty
 
 
 def evaluate_ood(
@@ -75,306 +149,160 @@ def evaluate_ood(
     n_samples: int = 0,
     *,
     with_exits: bool = False,
-    measured: Path | None = None,
-) -> None:
-    """Write the tables of test results, and save pictures of `n_samples` test examples. `check` the
-    run first.
-
-    Levels that were evaluated before are replaced; with other noise seeds, all levels of that kind
-    of noise are. `with_exits` also evaluates early exits. `measured` is a folder in which
-    `measure_parts` has stored some levels.
+    again: bool = False,
+) -> bool:
+    """Write the rows of the levels that are missing, or of all of them `again`; pictures of
+    `n_samples` test examples; and what early exits follow from. Returns whether anything was
+    missing. `check` the run and hold its lock.
     """
-    notes.check_tables(run, with_exits=with_exits)
-    layerwise = _load(run, device, data_root)
-    test_data = layerwise.task.fingerprint(["test"])
-    check_same_test(run, test_data)
-    with led_by_main(layerwise) as leads:
-        if not leads:
-            return
-        notes.drop_lost(run)
-        for kind in grid.kinds(run.recipe.settings.evaluation):
-            _evaluate_kind(run, layerwise, kind, grid, test_data, track, n_samples, measured)
-        _summarise(run, layerwise, grid, track)
-        if with_exits:
-            exits.evaluate_exits(run, layerwise, grid, track)
+    asked = missing(run, grid, n_samples, with_exits=with_exits, again=again)
+    wanted = processes.from_main(asked)
+    if not wanted:
+        return False
+    loaded = _load(grid.of(run), grid, device, data_root, track)
+    check_same_test(loaded.run, loaded.layerwise.task.fingerprint(["test"]))
+    with led_by_main(loaded.layerwise) as leads:
+        if leads:
+            _begin(loaded, grid)
+            for kind in (one for one in wanted if one not in ("samples", "exits")):
+                _evaluate_kind(loaded, kind, wanted[kind], grid)
+            if "samples" in wanted:
+                _save_samples(loaded, grid, n_samples)
+            if "exits" in wanted:
+                _prepare_exits(loaded)
+            _note_data(loaded)
+    return True
 
 
-def evaluate_exits(
+@dataclass(frozen=True)
+class _Loaded:
+    """A run with its model, on the data that it is measured on."""
+
+    run: Run
+    layerwise: LayerwiseLosses
+    sigma_x: float
+    track: Track
+
+    def measured(
+        self, split: Split, kind: str, seed: int, levels: Sequence[float]
+    ) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+        """Every example at each level, with its group and the keys of its rows."""
+        run, task, settings = self.run, self.layerwise.task, self.run.recipe.settings
+        noise, workers = NoiseSource(kind, self.sigma_x, seed), settings.loading.workers
+        one = Pass(settings.evaluation, workers, split, noise, levels)
+        data = run.data if split == "test" else OWN
+        found = measure(one, self.layerwise, self.track, f"{run.label} {kind}")
+        for level, examples in found.items():
+            values = (split, data, run.weights, kind, level, seed)
+            keys = dict(zip(KEYS, values, strict=True))
+            ids = examples["id"]
+            groups = ids.str.rpartition("/")[0] if task.windows_of_clips else ids
+            yield keys, examples.assign(**keys, group=groups)
+
+
+def _load(
     run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track
-) -> None:
-    """Write exits.csv alone, for a run whose other tables are complete. `check` the run first."""
-    layerwise = _load(run, device, data_root)
-    check_same_test(run, layerwise.task.fingerprint(["test"]))
-    exits.evaluate_exits(run, layerwise, grid, track)
+) -> _Loaded:
+    layerwise = load(run, device, data_root)
+    precision = run.recipe.settings.evaluation.precision
+    warn_if_slow(precision, "evaluation.precision", next(layerwise.parameters()).device)
+    check_same_data(run, layerwise.task.fingerprint(SEEN))
+    sigma_x = sigma_of(run, layerwise) if processes.is_main_process() else 0.0
+    if grid.on is not None:
+        tokenizer = run.recipe.settings.model.tokenizer_source
+        other = build_task(grid.on.task, data_root_of(run, data_root), tokenizer)
+        layerwise.task = layerwise.task.tested_on(other)
+    return _Loaded(run, layerwise, sigma_x, track)
 
 
-def parts_of(run: Run, grid: Grid) -> list[Part]:
-    """Everything that an evaluation measures on test data: each level of each kind of noise, for
-    each noise seed.
-    """
+def _begin(loaded: _Loaded, grid: Grid) -> None:
+    """Write into run.json what is tested on, and forget tables that the user has deleted."""
+    run, test_data = loaded.run, loaded.layerwise.task.fingerprint(["test"])
+    run.forget(*(name for name in ("ood.csv", EXAMPLES) if not (run.path / name).is_file()))
+    if grid.on is None:
+        run.update_info(RunInfo(test_data=test_data))
+    else:
+        other = OtherTest(task=grid.on.task.model_dump(mode="json"), test_data=test_data)
+        run.update_info(RunInfo(other_tests={**run.info().other_tests, grid.on.name: other}))
+
+
+def _note_data(loaded: _Loaded) -> None:
+    """Write into run.json how many test examples were truncated or skipped."""
+    if loaded.run.data == OWN:
+        notes = {**loaded.run.info().data_notes, **loaded.layerwise.task.notes()}
+        loaded.run.update_info(RunInfo(data_notes=notes))
+
+
+def _evaluate_kind(loaded: _Loaded, kind: str, levels: Sequence[float], grid: Grid) -> None:
+    """Measure some levels of one kind of noise and write their rows."""
+    run, task, info = loaded.run, loaded.layerwise.task, loaded.run.finished_info()
     settings = run.recipe.settings.evaluation
-    return [
-        Part(kind, level, seed)
-        for kind in grid.kinds(settings)
-        for seed in grid.seeds(settings)
-        for level in _levels(run, grid, kind)
-    ]
+    seeds, asked = grid.seeds(settings), grid.levels(kind, settings)
+    parts, ood, layers = list[pd.DataFrame](), [], []
+    for seed in seeds:
+        for keys, examples in loaded.measured("test", kind, seed, levels):
+            parts.append(examples)
+            layers += layer_rows(task, info, keys, examples)
+            if keys["gamma"] in asked:
+                ood.append(ood_row(task, keys, examples))
+    before = run.rows("layers")
+    has_seeds = {*before["seed"][before["noise"] == kind]} == {*seeds}
+    # Levels of other noise seeds are not kept beside them.
+    replaced = _SORTED[:5] if has_seeds else _SORTED[:4]
+    # ood.csv comes last: it says what is done.
+    _add_examples(run, parts, replaced)
+    _add(run, "layers", layers, replaced)
+    _add(run, "ood", ood, replaced)
 
 
-def measure_parts(
-    run: Run,
-    wanted: Sequence[Part],
-    device: DeviceName,
-    data_root: Path | None,
-    track: Track,
-    folder: Path,
-) -> None:
-    """Measure some of `parts_of` a run and store them in a folder, for `evaluate_ood` to read."""
-    layerwise = _load(run, device, data_root)
-    for kind, seed in dict.fromkeys((part.perturbation, part.seed) for part in wanted):
-        levels = [part.gamma for part in wanted if (part.perturbation, part.seed) == (kind, seed)]
-        with ExampleFile(run.results) as file:
-            found = _measure(run, layerwise, file, "test", kind, seed, levels, track)
-            for level, one in zip(levels, found, strict=True):
-                parts.write(folder, Part(kind, level, seed), one)
+def _add(run: Run, name: str, rows: list[dict[str, Any]], replaced: list[str]) -> None:
+    table = merged(run.read_table(name), pd.DataFrame(rows), replaced)
+    if len(table):
+        run.write_table(name, table.sort_values(_SORTED, kind="stable"))
 
 
-def _levels(run: Run, grid: Grid, kind: str) -> list[float]:
-    """The levels asked for, and that of training, where the constraints apply; the curve keeps its
-    grid.
+def _add_examples(run: Run, parts: list[pd.DataFrame], replaced: list[str]) -> None:
+    if run.recipe.settings.evaluation.examples == "all":
+        rows = pd.concat(parts, ignore_index=True).drop(columns="input")
+        first = [*KEYS, "id", "group"]
+        columns = [*first, *rows.columns.difference(first, sort=False)]
+        table = merged(run.read_examples(), rows[columns], replaced)
+        run.write_examples(table.sort_values([*_SORTED, "id"], kind="stable"))
+
+
+def _save_samples(loaded: _Loaded, grid: Grid, number: int) -> None:
+    settings = loaded.run.recipe.settings.evaluation
+    for kind in grid.kinds(settings):
+        noise = NoiseSource(kind, loaded.sigma_x, grid.seeds(settings)[0])
+        levels = grid.levels(kind, settings)
+        samples.save(loaded.run, loaded.layerwise, noise, levels, number)
+
+
+def _prepare_exits(loaded: _Loaded) -> None:
+    """Add validation data at γ_train to examples.parquet, which thresholds are chosen on, and the
+    FLOPs of the layers to run.json.
     """
-    settings = run.recipe.settings
-    return sorted(
-        {*grid.levels(kind, settings.evaluation), training_level(kind, settings.noise.gamma_train)}
-    )
+    run, noise = loaded.run, loaded.run.recipe.settings.noise
+    found = loaded.measured("validation", noise.kind, 0, [noise.gamma_train])
+    _add_examples(run, [examples for _, examples in found], _SORTED[:3])
+    run.update_info(RunInfo(flops=exits.count_flops(run, loaded.layerwise)))
 
 
-def _evaluate_kind(
-    run: Run,
-    layerwise: LayerwiseLosses,
-    kind: str,
-    grid: Grid,
-    test_data: str,
-    track: Track,
-    n_samples: int,
-    measured: Path | None,
-) -> None:
-    """Evaluate under one kind of noise and write its rows."""
-    settings = run.recipe.settings.evaluation
-    asked, seeds, levels = (
-        grid.levels(kind, settings),
-        grid.seeds(settings),
-        _levels(run, grid, kind),
-    )
-    replaced = ["perturbation", "gamma"] if _has_seeds(run, kind, seeds) else ["perturbation"]
-    with ExampleFile(run.results) as file:
-        by_seed = {
-            seed: _test(run, layerwise, file, kind, seed, levels, track, measured) for seed in seeds
-        }
-        tables = _rows(layerwise.task, kind, asked, levels, by_seed)
-        tables["constraints"] = _constraints(run, layerwise.task, kind, levels, by_seed)
-        note = notes.note_after(run, kind, asked, seeds, n_samples)
-        notes.begin(run, kind, test_data)
-        # Before ood.csv: if this process ends here, the next evaluation decides by ood.csv what to
-        # replace.
-        run.merge_examples(_scores(kind, asked, levels, by_seed), replaced)
-    for name, rows in tables.items():
-        if not rows.empty:
-            run.merge_table(name, rows, ["split", *replaced] if name == "layers" else replaced)
-    if n_samples:
-        # Imported here: it imports matplotlib, which only pictures need.
-        from cudt.evaluation import samples
-
-        samples.save(run, layerwise, _noise(run, kind, seeds[0]), asked, n_samples)
-    notes.end(run, kind, note, layerwise.task.notes())
-
-
-def _rows(
-    task: Task, kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed
-) -> dict[str, pd.DataFrame]:
-    """The rows of each table; curves only at the levels asked for."""
-    curve = pd.concat(
-        [ood_rows(task, kind, seed, measured, levels) for seed, measured in by_seed.items()]
-    )
-    over_seeds = _over_seeds(levels, by_seed)
-    return {
-        "ood": curve[curve["gamma"].isin(asked)],
-        "layers": layer_rows(task, kind, over_seeds),
-        "layer_metrics": layer_metric_rows(task, kind, over_seeds),
-        **ratio_tables(kind, over_seeds),
-    }
-
-
-def _scores(
-    kind: str, asked: Sequence[float], levels: Sequence[float], by_seed: BySeed
-) -> dict[Part, Pieces]:
-    """The scores of single examples at the levels asked for."""
-    return {
-        Part(kind, gamma, seed): partial(example_rows, one)
-        for seed, measured in by_seed.items()
-        for gamma, one in zip(levels, measured, strict=True)
-        if gamma in asked
-    }
-
-
-def _over_seeds(levels: Sequence[float], by_seed: BySeed) -> dict[float, StoredMeasurement]:
-    """The examples of all noise seeds at each level."""
-    return {
-        gamma: StoredMeasurement.joined(parts)
-        for gamma, *parts in zip(levels, *by_seed.values(), strict=True)
-    }
-
-
-def _constraints(
-    run: Run, task: Task, kind: str, levels: Sequence[float], by_seed: BySeed
-) -> pd.DataFrame:
-    """The rows of constraints.csv; standard errors are over examples, or over the clips that they
-    are windows of.
-    """
-    over_seeds = _over_seeds(levels, by_seed).items()
-    # One level after the other: each has the names of all examples in order.
-    grouped = ((gamma, one.grouped(task.independent(one.ids))) for gamma, one in over_seeds)
-    return carry_over.constraint_rows(run, kind, grouped)
-
-
-def _summarise(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -> None:
-    """Write descent.csv from constraints.csv, and measure what is missing for it, once."""
-    if run.read_table("constraints").empty:
-        return
-    noise = run.recipe.settings.noise
-    found = run.read_table("constraints")
-    if not ((found["perturbation"] == noise.kind) & (found["gamma"] == noise.gamma_train)).any():
-        levels, seeds = [noise.gamma_train], grid.seeds(run.recipe.settings.evaluation)
-        with ExampleFile(run.results) as file:
-            by_seed = {
-                seed: _measure(run, layerwise, file, "test", noise.kind, seed, levels, track)
-                for seed in seeds
-            }
-            rows = _constraints(run, layerwise.task, noise.kind, levels, by_seed)
-        run.merge_table("constraints", rows, ["perturbation", "gamma"])
-    known = carry_over.seen_losses(run) or carry_over.seen_losses(run.on(None))
-    seen = known or {split: _measure_seen(run, layerwise, split, track) for split in SEEN}
-    run.write_table("descent", carry_over.summary_rows(run, seen))
-
-
-def _measure_seen(run: Run, layerwise: LayerwiseLosses, split: Split, track: Track) -> list[float]:
-    """f_1 … f_L on data that training used, at γ_train, with the noise that training validates
-    with.
-
-    Of the training data, as many examples as validation data has.
-    """
-    task, settings = layerwise.task, run.recipe.settings
-    indices = carry_over.spaced(len(task.examples(split)), len(task.examples("validation")))
-    noise = NoiseSource(settings.noise.kind, run.finished_info().sigma_x.training, "validation")
-    one = Measuring(split, *loading(settings), noise, [settings.noise.gamma_train], only=indices)
-    measured = _tracked(run, layerwise, one, f"{split} data", track)
-    return Measurement.joined([part for (part,) in measured]).layer_losses.tolist()
+# ---------------------------------------------------------------- validation data
 
 
 def evaluate_validation(
     run: Run, gammas: Sequence[float], device: DeviceName, data_root: Path | None, track: Track
 ) -> None:
-    """Write `validation.csv`: the run's weights on validation data at each level, under the noise
-    of training.
-
-    For selecting among runs, for which test data must not be used. Levels in the file are kept.
+    """Add rows on validation data to ood.csv, at each level under the noise of training: for
+    selecting among runs, for which test data must not be used. Levels that it has are kept.
     """
     run.finished_info()
-    checksums.forget_lost(run.results, file_of("validation"))
-    missing = [gamma for gamma in gammas if gamma not in set(run.read_table("validation")["gamma"])]
-    if not missing:
-        return
-    layerwise = _load(run, device, data_root)
-    kind, seed = run.recipe.settings.noise.kind, 0
-    with ExampleFile(run.results) as file:
-        measured = _measure(run, layerwise, file, "validation", kind, seed, missing, track)
-        rows = ood_rows(layerwise.task, kind, seed, measured, missing)
-    run.merge_table("validation", rows, ["perturbation", "gamma"])
-
-
-def load_for_noise(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
-    """The trained model, with σ_x of its weights in run.json; hold the run's lock."""
-    layerwise = training.load(run, device, data_root)
-    if run.other_weights and layerwise.model.signal_is_learned and is_main_process():
-        before, now = run.finished_info().sigma_x.training, training.sigma_of(run, layerwise)
-        run.update_info(RunInfo(sigma_x=SigmaX(training=before, evaluation=now)))
-    return layerwise
-
-
-def _load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
-    """The trained model, on the data that it was trained with; with other test data if the run
-    names some.
-    """
-    layerwise = load_for_noise(run, device, data_root)
-    precision = run.recipe.settings.evaluation.precision
-    warn_if_slow(precision, "evaluation.precision", next(layerwise.parameters()).device)
-    check_same_data(run, layerwise.task.fingerprint(SEEN))
-    if run.other_data is not None:
-        with data_root_of(run, data_root) as root:
-            tokenizer = run.recipe.settings.model.tokenizer_source
-            layerwise.task = run.other_data.put_into(layerwise.task, root, tokenizer)
-    return layerwise
-
-
-def _noise(run: Run, kind: str, seed: int) -> NoiseSource:
-    return NoiseSource(kind, run.finished_info().sigma_x.evaluation, seed)
-
-
-def _has_seeds(run: Run, kind: str, seeds: Sequence[int]) -> bool:
-    """Whether the rows in ood.csv have the same noise seeds; one curve must not mix levels of
-    different seeds.
-    """
-    stored = run.read_table("ood")
-    return set(stored[stored["perturbation"] == kind]["seed"]) == set(seeds)
-
-
-def _test(
-    run: Run,
-    layerwise: LayerwiseLosses,
-    file: ExampleFile,
-    kind: str,
-    seed: int,
-    levels: Sequence[float],
-    track: Track,
-    folder: Path | None,
-) -> list[StoredMeasurement]:
-    """Every test example at each level: read from the folder where it has them, else measured."""
-    found: dict[float, StoredMeasurement] = {}
-    for level in levels if folder else []:
-        if folder and (one := parts.read(folder, Part(kind, level, seed))) is not None:
-            (found[level],) = file.add([[one]], len(one.ids))
-    if left := [level for level in levels if level not in found]:
-        measured = _measure(run, layerwise, file, "test", kind, seed, left, track)
-        found |= dict(zip(left, measured, strict=True))
-    return [found[level] for level in levels]
-
-
-def _measure(
-    run: Run,
-    layerwise: LayerwiseLosses,
-    file: ExampleFile,
-    split: Split,
-    kind: str,
-    seed: int,
-    levels: Sequence[float],
-    track: Track,
-) -> list[StoredMeasurement]:
-    """Every example of a split at each level, for one noise seed."""
-    task, noise, loaded = layerwise.task, noise_kind(kind), loading(run.recipe.settings)
-    if not isinstance(noise, TextNoise):
-        one = Measuring(split, *loaded, _noise(run, kind, seed), levels)
-        return file.add(_tracked(run, layerwise, one, kind, track), len(one.examples(task)))
-    measured = []
-    for level in levels:
-        what = f"{kind} {noise.scale.symbol} = {level:g}"
-        one = Measuring(split, *loaded, corrupted=(kind, level, seed))
-        measured += file.add(_tracked(run, layerwise, one, what, track), len(one.examples(task)))
-    return measured
-
-
-def _tracked(
-    run: Run, layerwise: LayerwiseLosses, one: Measuring, what: str, track: Track
-) -> Iterable[list[Measurement]]:
-    """The measurements of one pass, with progress."""
-    total = one.total(layerwise.task)
-    return track(results(one, layerwise, total), total, f"{run.label} {what}")
+    if not (run.path / "ood.csv").is_file():
+        run.forget("ood.csv")
+    known = {*run.rows("ood", "validation")["gamma"]}
+    if lacking := [gamma for gamma in gammas if gamma not in known]:
+        loaded = _load(run, Grid(), device, data_root, track)
+        found = loaded.measured("validation", run.recipe.settings.noise.kind, 0, lacking)
+        rows = [ood_row(loaded.layerwise.task, keys, examples) for keys, examples in found]
+        _add(run, "ood", rows, _SORTED[:5])

@@ -1,296 +1,138 @@
-"""Early exit on noisy test inputs: accuracy against mean depth and FLOPs, for rules set on
-validation data.
+"""Early exit by confidence: an example leaves the model after the first layer whose largest class
+probability is above a threshold, else after the last.
 
-Thresholds are quantiles on validation data at γ_train. For each rule one is chosen there: the one
-with the least mean depth whose accuracy is at most half a percentage point below that of the full
-model. Test data have no part in it.
+Everything follows from examples.parquet. The threshold is chosen on validation data at γ_train: of
+the thresholds whose accuracy is at most half a percentage point below that of the full model, the
+one with the least mean depth. Test data have no part in it.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from cudt.config.levels import training_level
-from cudt.data.batching import Batch
-from cudt.data.loading import Share
-from cudt.data.splits import Split
-from cudt.evaluation.exit_rules import ExitRule, LayerAnswers, RuleName, operating_points
-from cudt.evaluation.grid import Grid
-from cudt.evaluation.layer_flops import FlopCounts, LayerFlops
-from cudt.evaluation.passes import Pass, loading
-from cudt.evaluation.team import results
-from cudt.models.layer_losses import LayerwiseLosses, with_noise
-from cudt.noise import NoiseSource, TextNoise, noise_kind
-from cudt.runs import checksums
+from cudt.data.loader import batches
+from cudt.evaluation.intervals import Array
+from cudt.evaluation.tables import layers_of
+from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
-from cudt.runs.tables import TABLES, file_of
-from cudt.tasks.classification import Classification
-from cudt.utils.autocast import computing_in
 from cudt.utils.errors import UserError
-from cudt.utils.progress import Track
 from cudt.utils.shown import as_command
 
 #: How far accuracy on validation data may fall below the full model's.
 TOLERANCE = 0.005
-
-
-@dataclass(frozen=True)
-class OperatingPoint:
-    """A rule with one of its thresholds; points are numbered from the shallowest."""
-
-    rule: ExitRule
-    number: int
-    is_chosen: bool
-
-
-@dataclass(frozen=True)
-class _Answered:
-    """A batch: its level, the answers of all layers, the true classes, and its cost."""
-
-    level: float
-    answers: LayerAnswers
-    truth: Tensor
-    flops: LayerFlops
+#: Thresholds are these quantiles of confidence on validation data, and 1, which lets none leave.
+_SHARES = [step / 20 for step in range(20)]
 
 
 def check(run: Run) -> None:
     """Refuse a run without classes, or of one layer."""
     info = run.finished_info()
-    if info.metric.name != Classification.metric_name:
+    if info.metric.name != "accuracy":
         raise UserError(
             f"early exits need a classification task, but '{run.path}' has task "
-            f"{run.recipe.settings.task.name}; "
-            "leave out --exits"
+            f"{run.recipe.settings.task.name}; leave out --exits"
         )
     if info.layers < 2:
         raise UserError(
             f"early exits need at least two layers, but '{run.path}' has one; leave out --exits"
         )
-
-
-def evaluate_exits(run: Run, layerwise: LayerwiseLosses, grid: Grid, track: Track) -> None:
-    """Write exits.csv: every operating point on validation data at γ_train, and on test data at
-    each level.
-
-    The operating points of an earlier evaluation are kept. Levels that were evaluated before are
-    replaced.
-    """
-    observer = _Observer(run, layerwise, track)
-    checksums.forget_lost(run.results, file_of("exits"))
-    if not (points := read_points(run)):
-        points = _choose_points(run, observer)
-    settings = run.recipe.settings
-    seeds = grid.seeds(settings.evaluation)
-    for kind in grid.kinds(settings.evaluation):
-        levels = sorted(
-            {
-                *grid.levels(kind, settings.evaluation),
-                training_level(kind, settings.noise.gamma_train),
-            }
+    if run.recipe.settings.evaluation.examples == "none":
+        raise UserError(
+            "early exits follow from single examples; set evaluation.examples to all, or leave out "
+            "--exits"
         )
-        stored = run.read_table("exits")
-        before = stored[(stored["split"] == "test") & (stored["perturbation"] == kind)]
-        # One curve must not mix levels of different noise seeds.
-        keys = ["perturbation", "gamma"] if set(before["seed"]) == set(seeds) else ["perturbation"]
-        rows = [
-            _rows(observer.answered("test", kind, seed, levels), points, ("test", kind, seed))
-            for seed in seeds
-        ]
-        run.merge_table("exits", pd.concat(rows), ["split", *keys])
 
 
-def left(run: Run, grid: Grid) -> list[str]:
-    """The kinds of noise for which levels or noise seeds of the grid are still missing in
-    exits.csv.
+def exit_layers(examples: pd.DataFrame, threshold: float) -> Array:
+    """The layer, from 1, after which each example leaves."""
+    leaves = layers_of(examples, "confidence") > threshold
+    leaves[-1] = True
+    return leaves.argmax(0) + 1
+
+
+def evaluated(
+    examples: pd.DataFrame, threshold: float, flops: list[float] | None = None
+) -> dict[str, float]:
+    """Accuracy with and without early exit, the mean number of layers, and the share of the FLOPs
+    of the full model; NaN if those of the layers are not known.
     """
-    settings, stored = run.recipe.settings.evaluation, run.read_table("exits")
-    test = stored[stored["split"] == "test"]
-    kinds = []
-    for kind in grid.kinds(settings):
-        rows, seeds = test[test["perturbation"] == kind], grid.seeds(settings)
-        wanted = {(level, seed) for level in grid.levels(kind, settings) for seed in seeds}
-        found = {*zip(rows["gamma"], rows["seed"], strict=True)}
-        if not wanted <= found or set(rows["seed"]) != set(seeds):
-            kinds.append(kind)
-    return kinds
+    layers, hits = exit_layers(examples, threshold), layers_of(examples, "score")
+    share = np.mean(np.array(flops)[layers - 1]) / flops[-1] if flops else np.nan
+    return {
+        "threshold": threshold,
+        "accuracy": float(np.take_along_axis(hits, layers[None] - 1, 0).mean()),
+        "full_accuracy": float(hits[-1].mean()),
+        "mean_depth": float(layers.mean()),
+        "flops": float(share),
+    }
 
 
-def read_points(run: Run) -> list[OperatingPoint]:
-    """The operating points in a run's exits.csv; none before `cudt eval-ood --exits`."""
-    stored = run.read_table("exits")
-    rows = stored[stored["split"] == "validation"]
-    columns = (rows[name] for name in ("rule", "threshold", "point", "chosen"))
-    return [
-        OperatingPoint(ExitRule(rule, threshold), int(number), bool(is_chosen))
-        for rule, threshold, number, is_chosen in zip(*columns, strict=True)
-    ]
-
-
-def _choose_points(run: Run, observer: _Observer) -> list[OperatingPoint]:
-    """Set thresholds on validation data at γ_train under the noise of training, and write their
-    rows.
+def operating_points(validation: pd.DataFrame) -> pd.DataFrame:
+    """Every threshold on validation data, from those that let nearly all examples leave early to
+    one that lets none.
     """
-    noise = run.recipe.settings.noise
-    found = list(observer.answered("validation", noise.kind, 0, [noise.gamma_train]))
-    rules = operating_points(LayerAnswers.joined([part.answers for part in found]))
-    points = [
-        OperatingPoint(rule, number, False)
-        for one in rules.values()
-        for number, rule in enumerate(one)
-    ]
-    rows = _rows(found, points, ("validation", noise.kind, 0))
-    best = {name: _best_point(rows[rows["rule"] == name]) for name in rules}
-    rows["chosen"] = [
-        int(best[rule] == point) for rule, point in zip(rows["rule"], rows["point"], strict=True)
-    ]
-    run.merge_table("exits", rows, ["split"])
-    return read_points(run)
+    confidence = layers_of(validation, "confidence")[:-1]
+    thresholds = [*np.quantile(confidence, _SHARES).round(6).tolist(), 1.0]
+    return pd.DataFrame([evaluated(validation, one) for one in dict.fromkeys(thresholds)])
 
 
-def _best_point(rows: pd.DataFrame) -> int:
-    """The point with the least mean depth that is accurate enough; of several, the most
-    accurate.
-    """
+def chosen_threshold(run: Run) -> float:
+    """The threshold for a run; a UserError before `cudt eval-ood --exits`."""
+    validation = run.read_examples(split="validation", weights=run.weights)
+    if validation.empty:
+        raise UserError(
+            f"'{run.path}' has no threshold for early exit yet; run "
+            f"`{as_command('eval-ood', run.path)} --exits`, or give one, for example "
+            'exit={"confidence": 0.9}'
+        )
+    points = operating_points(validation)
     # A little more, so that rounding does not refuse a point that is exactly at the limit.
-    accurate = rows[rows["accuracy"] >= rows["full_accuracy"] - TOLERANCE - 1e-9]
-    return int(
-        accurate.sort_values(["mean_depth", "accuracy"], ascending=[True, False])["point"].iloc[0]
+    enough = points["accuracy"] >= points["full_accuracy"] - TOLERANCE - 1e-9
+    order = points[enough].sort_values(["mean_depth", "accuracy"], ascending=[True, False])
+    return float(order["threshold"].iloc[0])
+
+
+def exit_table(run: Run) -> pd.DataFrame:
+    """`evaluated` on the test data of each level, with the threshold of the run; over all noise
+    seeds.
+    """
+    threshold, flops = chosen_threshold(run), run.info().flops
+    examples = run.read_examples(split="test", weights=run.weights, data=run.data)
+    levels = examples.groupby(["noise", "gamma"])
+    return pd.DataFrame(
+        [
+            {"noise": noise, "gamma": gamma, **evaluated(rows, threshold, flops)}
+            for (noise, gamma), rows in levels
+        ]
     )
 
 
-class _Observer:
-    """Runs the model on noisy examples and keeps what rules read of its layers."""
-
-    def __init__(self, run: Run, layerwise: LayerwiseLosses, track: Track) -> None:
-        if not isinstance(layerwise.task, Classification):
-            raise UserError(
-                f"early exits need a classification task, not {type(layerwise.task).__name__}"
-            )
-        self._run, self._layerwise, self._track = run, layerwise, track
-
-    def answered(
-        self, split: Split, kind: str, seed: int, levels: Sequence[float]
-    ) -> Iterator[_Answered]:
-        """Every batch of a split at each level."""
-        loaded = loading(self._run.recipe.settings)
-        if isinstance(noise_kind(kind), TextNoise):
-            passes = [_Answering(split, *loaded, corrupted=(kind, level, seed)) for level in levels]
-        else:
-            source = NoiseSource(kind, self._run.finished_info().sigma_x.evaluation, seed)
-            passes = [_Answering(split, *loaded, source if any(levels) else None, levels)]
-        for one in passes:
-            total = one.total(self._layerwise.task)
-            found = results(one, self._layerwise, total)
-            for answers in self._track(found, total, f"{self._run.label} early exits, {kind}"):
-                yield from answers
-
-
-class _Answering(Pass):
-    """A pass that keeps what rules read of the layers."""
-
-    @torch.no_grad()
-    def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[list[_Answered]]:
-        """The answers to each batch of one process, at each level."""
-        flops = FlopCounts(layerwise.eval().model)
-        for batch, drawn in with_noise(layerwise.model, self.batches(layerwise, share), self.noise):
-            if self.corrupted is not None:
-                yield [self._read(layerwise, flops, batch, None, self.corrupted[1])]
-            else:
-                scaled = [
-                    level * drawn if drawn is not None and level else None for level in self.levels
-                ]
-                at_levels = zip(scaled, self.levels, strict=True)
-                yield [
-                    self._read(layerwise, flops, batch, noise, level) for noise, level in at_levels
-                ]
-
-    def _read(
-        self,
-        layerwise: LayerwiseLosses,
-        flops: FlopCounts,
-        batch: Batch,
-        noise: Tensor | None,
-        level: float,
-    ) -> _Answered:
-        task, (signal, _) = layerwise.task, layerwise.model.signal(batch)
-        assert isinstance(task, Classification)
-        layers: list[LayerAnswers] = []
-
-        def read(answer: Tensor) -> None:
-            probabilities = task.probabilities(answer.double()).cpu()
-            layers.append(LayerAnswers.read(probabilities, layers[-1] if layers else None))
-
-        with computing_in(self.precision, signal.device):
-            counted = flops.visit(signal if noise is None else signal + noise, batch, read)
-        return _Answered(
-            level, LayerAnswers.joined(layers, of_layers=True), batch["labels"].cpu(), counted
-        )
-
-
-class _Tally:
-    """Sums over the examples at one level, for each operating point."""
-
-    def __init__(self, n_points: int) -> None:
-        self.n, self.full = 0, np.zeros(2)
-        self.sums = np.zeros((n_points, 3))
-
-    def add(self, part: _Answered, points: Sequence[OperatingPoint]) -> None:
-        size = len(part.truth)
-        self.n += size
-        self.full += [int((part.answers.labels[-1] == part.truth).sum()), part.flops.full * size]
-        for index, point in enumerate(points):
-            layers = point.rule.exit_layers(part.answers)
-            labels = part.answers.labels.gather(0, layers.unsqueeze(0) - 1).squeeze(0)
-            cost = part.flops.leaving[layers - 1]
-            self.sums[index] += [
-                int((labels == part.truth).sum()),
-                int(layers.sum()),
-                float(cost.sum()),
-            ]
-
-    def rows(
-        self, points: Sequence[OperatingPoint], start: tuple[Any, ...]
-    ) -> Iterator[tuple[Any, ...]]:
-        full_accuracy, full_flops = self.full / self.n
-        for point, (accuracy, depth, flops) in zip(points, self.sums / self.n, strict=True):
-            rule = (point.rule.name, point.number, point.rule.threshold, int(point.is_chosen))
-            yield (*start, *rule, accuracy, full_accuracy, depth, flops, full_flops, self.n)
-
-
-def _rows(
-    parts: Iterable[_Answered], points: Sequence[OperatingPoint], of: tuple[Split, str, int]
-) -> pd.DataFrame:
-    """The rows of a split, a kind of noise and a noise seed, at each level."""
-    split, kind, seed = of
-    tallies: dict[float, _Tally] = {}
-    for part in parts:
-        tallies.setdefault(part.level, _Tally(len(points))).add(part, points)
-    rows = [
-        row
-        for level, tally in sorted(tallies.items())
-        for row in tally.rows(points, (split, kind, level, seed))
-    ]
-    return pd.DataFrame(rows, columns=TABLES["exits"])
-
-
-def chosen_rule(run: Run, name: RuleName) -> ExitRule:
-    """A rule with the threshold that was chosen for a run; a UserError before `cudt eval-ood
-    --exits`.
+def count_flops(run: Run, layerwise: LayerwiseLosses) -> list[float]:
+    """FLOPs (products and sums in matrix products and attention) of an example that leaves after
+    layer 1 … L, with the readouts that the rule reads; and of one through all layers, with the last
+    readout only. They are of the first validation batch: longer texts have more, in like shares.
     """
-    found = [
-        point.rule for point in read_points(run) if point.is_chosen and point.rule.name == name
-    ]
-    if not found:
-        raise UserError(
-            f"'{run.path}' has no threshold for exit='{name}' yet; run "
-            f"`{as_command('eval-ood', run.path)} --exits`, "
-            f'or give one, for example exit={{"{name}": {2 if name == "patience" else 0.9}}}'
+    model, task, totals, readouts = layerwise.eval().model, layerwise.task, [0], [0]
+    device, size = next(layerwise.parameters()).device, run.recipe.settings.evaluation.batch_size
+    batch = next(iter(batches(task, task.examples("validation")[:size], size, device)))
+
+    def read(state: Tensor) -> None:
+        before = counter.get_total_flops()
+        model.readout(state, batch)
+        totals.append(counter.get_total_flops())
+        readouts.append(totals[-1] - before)
+
+    # PyTorch counts attention on a GPU, but not its kernel for CPUs, which computes the same.
+    on_cpu = {
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: (
+            sdpa_flop_count(q, k, v)
         )
-    return found[0]
+    }
+    with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=on_cpu) as counter:
+        model.visit_layers(model.signal(batch)[0], batch, read)
+    every = [*totals[1:], totals[-1] - sum(readouts[:-1])]
+    return [total / len(batch["ids"]) for total in every]

@@ -9,41 +9,39 @@ command resumes.
 
 from __future__ import annotations
 
-import contextlib
+import json
 import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from cudt.config.schema import Weights
-from cudt.data.batching import n_batches
-from cudt.data.loading import ALL, Share, shared
-from cudt.data.records import Columns, read_files
-from cudt.evaluation.evaluate import load_for_noise
-from cudt.evaluation.team import led_by_main, results
-from cudt.models.causal_network import Causal
+from cudt.data.loader import ALL, Share, n_batches, shared
+from cudt.data.text import Columns, read_files
+from cudt.evaluation.measure import led_by_main, results
+from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.pretrained import hooked
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
-from cudt.runs.completions import Completion, CompletionSet, read_completions, write_completions
-from cudt.runs.run import Run
-from cudt.tasks.alpaca import Alpaca
-from cudt.tasks.prompts import fitted_prompt
-from cudt.training import train as training
+from cudt.runs.run import Run, RunFolder
+from cudt.tasks.alpaca import Alpaca, fitted_prompt
+from cudt.training.train import load, sigma_of
 from cudt.utils import processes
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.progress import Track
 from cudt.utils.transfer import sent
 
+Completion = dict[str, str]
+FOLDER = "extra/completions"
 #: Seconds between two times that completions are written.
 _INTERVAL = 5.0
-_COLUMNS = Columns(("instruction", "input", "dataset"), None, optional=("input", "dataset"))
+_COLUMNS = Columns(("instruction", "input", "dataset"), optional=("input", "dataset"))
 
 
 @dataclass(frozen=True)
@@ -55,63 +53,50 @@ class Instruction:
     input: str
     dataset: str
 
+    @property
+    def shown(self) -> str:
+        """The instruction with its input, because AlpacaEval has no column for the input."""
+        return f"{self.instruction}\n\n{self.input}" if self.input.strip() else self.instruction
+
 
 @dataclass(frozen=True)
 class Decoding:
     """How completions are made."""
 
-    gamma: float
-    noise_seed: int
-    max_new_tokens: int
-    batch_size: int
-
-
-@dataclass(frozen=True)
-class Request:
-    """Which instructions to answer, and how."""
-
-    instructions: Path
     gamma: float = 0.0
     noise_seed: int = 0
     max_new_tokens: int = 256
     batch_size: int = 8
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which instructions to answer (the first `limit` of a file, or all), and how."""
+
+    instructions: Path
+    decoding: Decoding = Decoding()
     limit: int | None = None
-    """Answer only the first `limit` instructions; None answers all."""
 
-    @property
-    def decoding(self) -> Decoding:
-        """How the instructions are answered."""
-        return Decoding(self.gamma, self.noise_seed, self.max_new_tokens, self.batch_size)
-
-    @property
-    def completions(self) -> CompletionSet:
-        """Everything besides the run that completions depend on."""
-        return CompletionSet(
-            self.instructions.stem, self.gamma, self.noise_seed, self.max_new_tokens
-        )
-
-    @property
-    def name(self) -> str:
-        """The name of the file, without its suffix."""
-        return self.completions.name
+    def file(self, run: Run) -> str:
+        """The file of a run's completions; its name says all that they depend on."""
+        how, stem = self.decoding, self.instructions.stem
+        weights = "" if run.other_weights is None else f"-{run.weights}"
+        name = f"{stem}-gamma{how.gamma:g}-seed{how.noise_seed}-tokens{how.max_new_tokens}{weights}"
+        return f"{FOLDER}/{name}.json"
 
     def read(self) -> list[Instruction]:
         """The instructions of the file, in order."""
-        rows = read_files([self.instructions], _COLUMNS).texts
+        rows = read_files([self.instructions], _COLUMNS).texts[: self.limit]
         stem = self.instructions.stem
         return [
-            Instruction(str(row), instruction, given, dataset or stem)
-            for row, (instruction, given, dataset) in enumerate(rows[: self.limit])
+            Instruction(str(row), asked, given, dataset or stem)
+            for row, (asked, given, dataset) in enumerate(rows)
         ]
 
 
 def check(run: Run) -> None:
     """Refuse a run that is not finished, or whose model does not generate text."""
     run.finished_info()
-    if run.other_data is not None:
-        raise UserError(
-            f"'{run.results}': completions do not depend on test data; give '{run.results.parent}'"
-        )
     model = run.recipe.settings.model
     if not model.generates_text:
         raise UserError(
@@ -126,119 +111,105 @@ def generate(
     """Write completions into the run folder, every few seconds; existing ones are kept. `check` the
     run first.
     """
-    path = path_of(run, request)
-    asked = request.read()
-    done = _read_done(path, asked)
-    # The main process writes the file, so that the others may see it later.
-    done = processes.from_main(done)
-    left = asked[len(done) :]
-    if not left:
-        return path
-    layerwise = load_for_noise(run, device, data_root)
-    with led_by_main(layerwise) as leads:
-        if leads:
-            noise = NoiseSource(
-                "gaussian", run.finished_info().sigma_x.evaluation, request.noise_seed
-            )
-            work = _Completing(left, noise, request.decoding, f"{run.recipe.name}-{run.label}")
-            total = n_batches(left, request.batch_size)
-            batches = track(
-                results(work, layerwise, total), total, f"{run.label} γ = {request.gamma:g}"
-            )
-            _write_as_they_come(path, done, batches)
-    return path
+    file, asked, how = request.file(run), request.read(), request.decoding
+    done = processes.from_main(_done(run, request, asked))
+    if left := asked[len(done) :]:
+        layerwise = load(run, device, data_root)
+        with led_by_main(layerwise) as leads:
+            if leads:
+                noise = NoiseSource("gaussian", sigma_of(run, layerwise), how.noise_seed)
+                work = _Completing(left, noise, how, f"{run.recipe.name}-{run.label}")
+                total = n_batches(left, how.batch_size)
+                found = results(work, layerwise, total)
+                what = f"{run.label} γ = {how.gamma:g}"
+                _write_as_they_come(run, file, done, track(found, total, what))
+    return run.path / file
 
 
 def answer(
     run: Run, prompts: Sequence[str], decoding: Decoding, device: DeviceName, data_root: Path | None
 ) -> list[str]:
-    """The completion of each prompt, which is an instruction in the run's template; writes nothing.
-
-    It is the completion of the same instructions in a file. `check` the run first.
-    """
-    layerwise = training.load(run, device, data_root)
-    sigma_x = training.sigma_of(run, layerwise) if decoding.gamma else 0.0
+    """The completion of each prompt, as of the same instructions in a file; writes nothing."""
+    layerwise = load(run, device, data_root)
+    sigma_x = sigma_of(run, layerwise) if decoding.gamma else 0.0
+    noise = NoiseSource("gaussian", sigma_x, decoding.noise_seed)
     asked = [Instruction(str(row), prompt, "", "") for row, prompt in enumerate(prompts)]
-    work = _Completing(
-        asked, NoiseSource("gaussian", sigma_x, decoding.noise_seed), decoding, run.label
-    )
+    work = _Completing(asked, noise, decoding, run.label)
     return [completion["output"] for batch in work(layerwise, ALL) for completion in batch]
 
 
+def is_done(run: Run, request: Request) -> bool:
+    """Whether every instruction is answered."""
+    asked = request.read()
+    return len(_done(run, request, asked)) == len(asked)
+
+
+def compare(first: Run, second: Run, request: Request) -> Path:
+    """Write the completions of two runs as pairs, in the format of AlpacaEval's annotators, next to
+    those of the first.
+    """
+    one, two = (
+        read_completions(run, request.file(run))[: request.limit] for run in (first, second)
+    )
+    pairs = [
+        {name: a[name] for name in ("instruction", "dataset")}
+        | {f"{name}_1": a[name] for name in ("output", "generator")}
+        | {f"{name}_2": b[name] for name in ("output", "generator")}
+        for a, b in zip(one, two, strict=True)
+    ]
+    file = f"{request.file(first).removesuffix('.json')}-against-{second.label}.json"
+    _write(first, file, pairs)
+    return first.path / file
+
+
+def read_completions(run: RunFolder, file: str) -> list[Completion]:
+    """The completions of a file in a run folder; a DamagedFileError if they are not as they were
+    written.
+    """
+    try:
+        return list(json.loads(run.read(file)))
+    except ValueError as error:
+        raise run.damage(file, str(error)) from None
+
+
+def _done(run: Run, request: Request, asked: Sequence[Instruction]) -> list[Completion]:
+    """The completions that an earlier command wrote, in the order of the instructions."""
+    file = request.file(run)
+    if not (run.path / file).is_file():
+        return []
+    done = read_completions(run, file)[: len(asked)]
+    if [one["instruction"] for one in done] != [one.shown for one in asked[: len(done)]]:
+        raise UserError(
+            f"{run.path / file}: contains completions of other instructions; delete it, or rename "
+            "the instructions file"
+        )
+    return done
+
+
 def _write_as_they_come(
-    path: Path, done: list[Completion], batches: Iterable[list[Completion]]
+    run: Run, file: str, done: list[Completion], batches: Iterable[list[Completion]]
 ) -> None:
     """Add the completions of each batch to the file: now and then, because each time it is written
-    as a whole.
+    as a whole; and when the command is interrupted.
     """
     written, n_written = time.monotonic(), len(done)
     try:
         for new in batches:
             done += new
             if time.monotonic() - written > _INTERVAL:
-                write_completions(path, done)
+                _write(run, file, done)
                 written, n_written = time.monotonic(), len(done)
     finally:
-        # Also if the command is interrupted.
         if len(done) > n_written:
-            write_completions(path, done)
+            _write(run, file, done)
 
 
-def path_of(run: Run, request: Request) -> Path:
-    """The file of a run's completions."""
-    return request.completions.path(run.results)
-
-
-def is_done(run: Run, request: Request) -> bool:
-    """Whether every instruction is answered."""
-    asked = request.read()
-    return len(_read_done(path_of(run, request), asked)) == len(asked)
-
-
-def compare(first: Path, second: Path, limit: int | None = None) -> Path:
-    """Write the completions of two runs (the first `limit`) as pairs, in the format of AlpacaEval's
-    annotators.
-    """
-    one, two = (read_completions(path)[:limit] for path in (first, second))
-    pairs = [
-        {
-            "instruction": a["instruction"],
-            "output_1": a["output"],
-            "output_2": b["output"],
-            "generator_1": a["generator"],
-            "generator_2": b["generator"],
-            "dataset": a["dataset"],
-        }
-        for a, b in zip(one, two, strict=True)
-    ]
-    path = first.with_name(f"{first.stem}-against-{_label(second)}.json")
-    write_completions(path, pairs)
-    return path
-
-
-def _label(completions: Path) -> str:
-    """The label of the run that a file of completions belongs to (`Run.label`)."""
-    results = completions.parent.parent
-    return (
-        f"{results.parent.name}-{results.name}"
-        if results.name in get_args(Weights)
-        else results.name
-    )
-
-
-def _read_done(path: Path, asked: Sequence[Instruction]) -> list[Completion]:
-    """The completions that an earlier command wrote, in the order of the instructions."""
-    if not path.is_file():
-        return []
-    done = read_completions(path)
-    written = [completion["instruction"] for completion in done]
-    wanted = [_shown(one) for one in asked[: len(written)]]
-    if written[: len(wanted)] != wanted:
-        raise UserError(
-            f"{path}: contains completions of other instructions; delete it, or rename the "
-            "instructions file"
-        )
-    return done[: len(asked)]
+def _write(run: Run, file: str, completions: Sequence[Completion]) -> None:
+    if not (run.path / file).is_file():
+        run.forget(file)
+    with run.replacing(file) as temporary:
+        text = json.dumps(completions, indent=1, ensure_ascii=False)
+        temporary.write_text(f"{text}\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -250,36 +221,31 @@ class _Completing:
     decoding: Decoding
     generator: str
 
+    @torch.no_grad()
     def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[list[Completion]]:
         """The completions of each batch of one process."""
-        size = self.decoding.batch_size
-        groups = [self.asked[start : start + size] for start in range(0, len(self.asked), size)]
-        return (self._completed(layerwise, group) for group in shared(groups, share))
-
-    def _completed(
-        self, layerwise: LayerwiseLosses, asked: Sequence[Instruction]
-    ) -> list[Completion]:
-        model, task, decoding = layerwise.model, layerwise.task, self.decoding
+        model, task, how = layerwise.model, layerwise.task, self.decoding
         assert isinstance(model, Causal)
         assert isinstance(task, Alpaca)
-        prompts = [_prompt(model, task, one, decoding.max_new_tokens) for one in asked]
-        stream = NoiseStream(
-            self.noise,
-            decoding.gamma,
-            [one.id for one in asked],
-            [len(prompt) for prompt in prompts],
-        )
-        with model.replacing(stream) if decoding.gamma else contextlib.nullcontext():
-            outputs = complete(model, task.tokenizer, prompts, decoding.max_new_tokens)
-        return [
-            {
-                "instruction": _shown(one),
-                "output": output,
-                "generator": self.generator,
-                "dataset": one.dataset,
-            }
-            for one, output in zip(asked, outputs, strict=True)
-        ]
+        size = how.batch_size
+        groups = [self.asked[start : start + size] for start in range(0, len(self.asked), size)]
+        for asked in shared(groups, share):
+            prompts = [_prompt(model, task, one, how.max_new_tokens) for one in asked]
+            stream = NoiseStream(
+                self.noise, how.gamma, [one.id for one in asked], [len(one) for one in prompts]
+            )
+            noisy = [model.lm.get_input_embeddings()] if how.gamma else []
+            with hooked(noisy, lambda _, __, embeddings, noise=stream: noise(embeddings)):
+                outputs = complete(model, task.tokenizer, prompts, how.max_new_tokens)
+            yield [
+                {
+                    "instruction": one.shown,
+                    "output": output,
+                    "generator": self.generator,
+                    "dataset": one.dataset,
+                }
+                for one, output in zip(asked, outputs, strict=True)
+            ]
 
 
 def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) -> list[int]:
@@ -287,22 +253,17 @@ def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) 
     context.
     """
     most = (model.context_length or sys.maxsize) - max_new_tokens
-    prompt = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
-    if prompt is None:
+    fitted = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
+    if fitted is None:
         raise UserError(
             f"--max-new-tokens {max_new_tokens}: leaves only {most} tokens of the context for "
             "the prompt; use fewer"
         )
-    if prompt.is_cut:
-        warnings.warn(
-            f"instruction {int(one.id) + 1}: truncated to {most} tokens", DataWarning, stacklevel=2
-        )
-    return prompt.tokens
-
-
-def _shown(one: Instruction) -> str:
-    """The instruction with its input, because AlpacaEval has no column for the input."""
-    return f"{one.instruction}\n\n{one.input}" if one.input.strip() else one.instruction
+    prompt, is_cut = fitted
+    if is_cut:
+        cut = f"instruction {int(one.id) + 1}: truncated to {most} tokens"
+        warnings.warn(cut, DataWarning, stacklevel=2)
+    return prompt
 
 
 class NoiseStream:
@@ -313,22 +274,18 @@ class NoiseStream:
     def __init__(
         self, noise: NoiseSource, gamma: float, ids: Sequence[str], lengths: Sequence[int]
     ) -> None:
-        self._noise = noise
-        self._gamma = gamma
+        self._noise, self._gamma = noise, gamma
         self._generators = [example_generator(noise.seed, name) for name in ids]
         self._lengths: Sequence[int] | None = lengths
 
     def __call__(self, embeddings: Tensor) -> Tensor:
         new = self._lengths or [embeddings.shape[1]] * len(embeddings)
         self._lengths = None
-        drawn = torch.zeros(embeddings.shape)
+        drawn, kind = torch.zeros(embeddings.shape), signal_noise(self._noise.kind)
         for row, (length, generator) in enumerate(zip(new, self._generators, strict=True)):
-            drawn[row, -length:] = signal_noise(self._noise.kind).standard(
-                (length, embeddings.shape[2]), generator
-            )
-        return embeddings + self._gamma * usable(self._noise.sigma_x) * sent(
-            drawn.to(embeddings.dtype), embeddings.device
-        )
+            drawn[row, -length:] = kind.standard((length, embeddings.shape[2]), generator)
+        noise = sent(drawn.to(embeddings.dtype), embeddings.device)
+        return embeddings + self._gamma * usable(self._noise.sigma_x) * noise
 
 
 @torch.no_grad()
@@ -338,27 +295,19 @@ def complete(
     """The model's completion of each prompt, by greedy decoding."""
     from transformers import GenerationConfig
 
-    pad = (
-        tokenizer.pad_token_id
-        if tokenizer.pad_token_id is not None
-        else tokenizer.eos_token_id or 0
-    )
-    width = max(map(len, prompts))
-    device = next(model.parameters()).device
-    tokens = torch.tensor(
-        [[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device
-    )
-    mask = torch.tensor(
-        [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device
-    )
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    pad = pad if pad is not None else end or 0
+    width, device = max(map(len, prompts)), next(model.parameters()).device
+    lacking = [width - len(prompt) for prompt in prompts]
+    tokens = [[pad] * n + [*prompt] for n, prompt in zip(lacking, prompts, strict=True)]
+    mask = [[0] * n + [1] * (width - n) for n in lacking]
     config = GenerationConfig(
-        do_sample=False,
-        max_new_tokens=max_new_tokens,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=pad,
+        do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=end, pad_token_id=pad
     )
-    written = model.lm.generate(input_ids=tokens, attention_mask=mask, generation_config=config)
-    return [
-        text.strip()
-        for text in tokenizer.batch_decode(written[:, width:], skip_special_tokens=True)
-    ]
+    written = model.lm.generate(
+        input_ids=torch.tensor(tokens, device=device),
+        attention_mask=torch.tensor(mask, device=device),
+        generation_config=config,
+    )
+    texts = tokenizer.batch_decode(written[:, width:], skip_special_tokens=True)
+    return [text.strip() for text in texts]

@@ -6,13 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    # The report computes intervals, and does without torch.
-    from torch import Tensor
 
 _Z = NormalDist().inv_cdf(0.975)
 _RESAMPLES = 1000
@@ -37,14 +33,14 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, (centre - reach) / scale), min(1.0, (centre + reach) / scale)
 
 
-def bootstrap(values: Tensor, weights: Tensor) -> tuple[float, float]:
+def bootstrap(values: Array, weights: Array) -> tuple[float, float]:
     """The percentile interval of Σ w·v / Σ w over 1,000 resamples of the examples;
     deterministic.
     """
     generator = np.random.default_rng(0)
     # Sorted, so that the order of the examples does not matter.
-    order = np.lexsort((weights.numpy(), values.numpy()))
-    v, w = (values * weights).numpy()[order], weights.numpy()[order]
+    order = np.lexsort((weights, values))
+    v, w = (values * weights)[order], weights[order]
     means = []
     for _ in range(_RESAMPLES):
         drawn = generator.integers(len(v), size=len(v))

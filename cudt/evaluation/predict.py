@@ -4,11 +4,10 @@ do not run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,47 +16,85 @@ import torch
 from torch import Tensor
 
 from cudt.config.schema import Weights
-from cudt.data.batching import Batch
-from cudt.data.loading import batches
-from cudt.data.splits import SEEN
-from cudt.evaluation.exit_rules import RULES, ExitRule, LayerAnswers, RuleName
-from cudt.evaluation.exits import chosen_rule
+from cudt.data.loader import Batch, batches
+from cudt.evaluation.exits import chosen_threshold
+from cudt.evaluation.intervals import Array
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.runs.find import open_run
-from cudt.runs.predictions import Predictions
-from cudt.runs.run import Run, check_same_data
-from cudt.tasks.classification import Classification
-from cudt.training import train as training
+from cudt.runs.run import Run, check_same_data, open_run
+from cudt.tasks.base import SEEN
+from cudt.training.train import load
 from cudt.utils.device import DeviceName
-from cudt.utils.errors import UserError, did_you_mean
+from cudt.utils.errors import UserError
 
-Texts = Sequence[str | Sequence[str]]
-Exit = str | Mapping[str, float] | None
+
+@dataclass(frozen=True)
+class Predictions:
+    """The most likely class of each text as the training data call it, the probability of each of
+    the `classes`, (texts, classes), and the layer, from 1 to `n_layers`, that each text left at.
+    """
+
+    labels: list[int | str]
+    probabilities: Array
+    classes: list[int | str]
+    layers: Array
+    n_layers: int
+
+
+class _AllLeftError(Exception):
+    """Leaves the forward pass when no text of the batch needs the next layer."""
 
 
 def predict(
-    run: Run, texts: Texts, rule: ExitRule | None, device: DeviceName, data_root: Path | None
+    run: Run,
+    texts: Sequence[str | Sequence[str]],
+    exit: str | Mapping[str, float] | None,  # noqa: A002 (what the literature calls it)
+    device: DeviceName,
+    data_root: Path | None,
 ) -> Predictions:
-    """The class of each text; a text leaves the model at the layer that its rule accepts, without
-    one at the last.
-
-    The model of the last call is kept in memory.
+    """The class of each text; with `exit`, a text leaves at the first layer whose largest class
+    probability is above the threshold. The model of the last call is kept in memory.
     """
     run.finished_info()
-    layerwise = _load(run.path, run.weights, _stamp(run), device, data_root)
-    task = _task(layerwise)
-    examples = task.from_texts(
-        [(text,) if isinstance(text, str) else tuple(text) for text in texts]
-    )
-    reader = _Reader(layerwise, task, rule, len(texts))
-    size, on = run.recipe.settings.evaluation.batch_size, next(layerwise.parameters()).device
-    for batch in batches(task, examples, size, on):
-        reader.read(batch)
+    threshold = _threshold(run, exit)
+    stamp = run.weights_file(run.weights).stat().st_mtime_ns
+    layerwise = _load(run.path, run.weights, stamp, device, data_root)
+    task: Any = layerwise.task
+    if not hasattr(task, "probabilities"):
+        name = run.recipe.settings.task.name
+        raise UserError(f"predict needs a run that classifies texts; its task is {name}")
+    pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+    n_layers, size = layerwise.model.n_layers, run.recipe.settings.evaluation.batch_size
+    probabilities, layers = np.zeros((len(texts), task.n_classes)), np.full(len(texts), n_layers)
+    on = next(layerwise.parameters()).device
+    for batch in batches(task, task.from_texts(pairs), size, on):
+        rows = [int(one) for one in batch["ids"]]
+        probabilities[rows], layers[rows] = _read(layerwise, batch, threshold)
     classes = [*task.classes] or [*range(task.n_classes)]
-    labels = [classes[index] for index in reader.probabilities.argmax(-1)] if len(texts) else []
-    return Predictions(
-        labels, reader.probabilities, classes, reader.layers, layerwise.model.n_layers
-    )
+    labels = [classes[index] for index in probabilities.argmax(-1)]
+    return Predictions(labels, probabilities, classes, layers, n_layers)
+
+
+@torch.no_grad()
+def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> tuple[Array, Array]:
+    """The class probabilities with which the texts of a batch leave, and after which layers."""
+    model, task, found = layerwise.model, layerwise.task, list[Array]()
+    left: Array = np.zeros(len(batch["ids"]), dtype=int)
+
+    def visit(state: Tensor) -> None:
+        is_last = len(found) == model.n_layers - 1
+        found.append(np.empty(0))
+        if threshold is None and not is_last:
+            return
+        answer = model.readout(state, batch).double()
+        found[-1] = task.probabilities(answer).cpu().numpy()  # type: ignore[attr-defined]
+        sure = threshold is not None and found[-1].max(-1) > threshold
+        left[(left == 0) & (sure | is_last)] = len(found)
+        if left.all():
+            raise _AllLeftError
+
+    with suppress(_AllLeftError):
+        model.visit_layers(model.signal(batch)[0], batch, visit)
+    return np.stack([found[layer - 1][row] for row, layer in enumerate(left)]), left
 
 
 @lru_cache(maxsize=1)
@@ -66,106 +103,20 @@ def _load(
 ) -> LayerwiseLosses:
     """The model of a run; `stamp` changes with the file of its weights."""
     run = open_run(path, weights)
-    layerwise = training.load(run, device, data_root)
+    layerwise = load(run, device, data_root)
     # Classes are numbered as in the training data.
     check_same_data(run, layerwise.task.fingerprint(SEEN))
     return layerwise
 
 
-def _stamp(run: Run) -> int:
-    file = run.weights_file(run.weights)
-    return file.stat().st_mtime_ns if file.is_file() else 0
-
-
-def _task(layerwise: LayerwiseLosses) -> Classification:
-    if not isinstance(layerwise.task, Classification):
-        raise UserError(
-            "predict needs a run that classifies texts; its task is "
-            f"{type(layerwise.task).__name__}"
-        )
-    return layerwise.task
-
-
-class _AllLeftError(Exception):
-    """Leaves the forward pass when no text of the batch needs the next layer."""
-
-
-class _Reader:
-    """Reads the answers of all layers that texts need, and keeps the one that each leaves with."""
-
-    def __init__(
-        self, layerwise: LayerwiseLosses, task: Classification, rule: ExitRule | None, n: int
-    ) -> None:
-        self._model, self._task, self._rule = layerwise.model, task, rule
-        self.probabilities = np.zeros((n, task.n_classes))
-        self.layers: np.ndarray[Any, Any] = np.zeros(n, dtype=int)
-
-    @torch.no_grad()
-    def read(self, batch: Batch) -> None:
-        layer, answers = 0, None
-        ids = np.array([int(one) for one in batch["ids"]])
-        stays: np.ndarray[Any, Any] = np.ones(len(ids), dtype=bool)
-
-        def visit(state: Tensor) -> None:
-            nonlocal layer, answers, stays
-            layer += 1
-            is_last = layer == self._model.n_layers
-            if self._rule is None and not is_last:
-                return
-            probabilities = self._task.probabilities(self._model.readout(state, batch).double())
-            answers = LayerAnswers.read(probabilities, answers)
-            leaves = stays
-            if self._rule is not None and not is_last:
-                leaves = stays & self._rule.accepts(answers).cpu().numpy()
-            self.probabilities[ids[leaves]], self.layers[ids[leaves]] = (
-                probabilities.cpu().numpy()[leaves],
-                layer,
-            )
-            stays = stays & ~leaves
-            if not stays.any():
-                raise _AllLeftError
-
-        with suppress(_AllLeftError):
-            self._model.visit_layers(self._model.signal(batch)[0], batch, visit)
-
-
-def exit_rule(run: Run, wanted: Exit) -> ExitRule | None:
-    """The rule that a caller asks for: none, a rule with the threshold chosen for the run, or
-    {rule: threshold}.
-    """
+def _threshold(run: Run, wanted: str | Mapping[str, float] | None) -> float | None:
+    """The threshold that a caller asks for, or the one chosen for the run."""
     if wanted is None:
         return None
-    if isinstance(wanted, str):
-        return chosen_rule(run, _known(wanted))
-    if not isinstance(wanted, Mapping) or len(wanted) != 1:
-        raise UserError(
-            f'exit: expected a rule, or {{"confidence": 0.9}} with its threshold, got {wanted!r}'
-        )
-    ((name, threshold),) = wanted.items()
-    return ExitRule(_known(name), _threshold(_known(name), threshold))
-
-
-def _threshold(rule: RuleName, given: Any) -> float:
-    """A threshold that the rule's values can reach; UserError for any other."""
-    is_number = isinstance(given, Real) and not isinstance(given, bool) and math.isfinite(given)
-    match rule:
-        case "patience":
-            is_valid, expected = (
-                is_number and given >= 1 and given % 1 == 0,
-                "a number of layers: 1, 2, …",
-            )
-        case "confidence":
-            is_valid, expected = is_number and 0 <= given <= 1, "a probability between 0 and 1"
-        case "entropy":
-            is_valid, expected = is_number and given >= 0, "a number from 0 on"
-    if not is_valid:
-        raise UserError(f"exit: {rule}: expected {expected}, got {given!r}")
-    return float(given)
-
-
-def _known(name: str) -> RuleName:
-    for rule in RULES:
-        if rule == name:
-            return rule
-    hint = did_you_mean(str(name), RULES) or ";"
-    raise UserError(f"exit: no rule '{name}'{hint} expected {', '.join(RULES)}")
+    if wanted == "confidence":
+        return chosen_threshold(run)
+    given = wanted.get("confidence") if isinstance(wanted, Mapping) and len(wanted) == 1 else None
+    if isinstance(given, float | int) and 0 <= given <= 1:
+        return float(given)
+    expected = '"confidence", or {"confidence": 0.9} with its threshold from 0 to 1'
+    raise UserError(f"exit: expected {expected}, got {wanted!r}")

@@ -1,147 +1,180 @@
-"""From measurements to the rows of a run's tables: ood, layers, layer_metrics, ratios, ratio_bins
-and examples.
+"""From single examples to the rows of ood.csv and layers.csv, and what else follows from them:
+ratios of layers, constraints kept, areas, PSNR. Nothing of that is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
-from cudt.evaluation import intervals, ratios
-from cudt.evaluation.curves import input_metric
-from cudt.method.measurement import MeasuredExamples, Measurement
-from cudt.runs.examples import PIECE
-from cudt.runs.tables import TABLES
-from cudt.tasks.base import Task
+from cudt.evaluation import intervals
+from cudt.evaluation.intervals import Array
+from cudt.runs.info import FinishedInfo
+
+if TYPE_CHECKING:
+    from cudt.method.constraints import LayerVerdict
+    from cudt.tasks.base import Task
+
+#: Edges of the histogram of ratios; the last bin has no right edge.
+RATIO_EDGES = np.array([*(round(0.02 * step, 2) for step in range(101)), np.inf])
+#: The largest value of a pixel.
+_PEAK = 255.0
+#: The level, data and weights that a row is about.
+Keys = Mapping[str, Any]
 
 
-def ood_rows(
-    task: Task, kind: str, seed: int, measured: Sequence[MeasuredExamples], levels: Sequence[float]
-) -> pd.DataFrame:
-    """The last layer's metric and loss at each level, each with the ends of its interval, if it has
-    one.
+# ---------------------------------------------------------------- rows of the tables
 
-    For tasks where the noisy input is an answer, also its metric.
+
+def layers_of(examples: pd.DataFrame, name: str) -> Array:
+    """A number of every example at every layer, (layers, examples), in double precision."""
+    n_layers = sum(column.startswith("loss_") for column in examples.columns)
+    return examples[[f"{name}_{layer}" for layer in range(1, n_layers + 1)]].to_numpy(float).T
+
+
+def ood_row(task: Task, keys: Keys, examples: pd.DataFrame) -> dict[str, Any]:
+    """The last layer's metric with its 95 % interval, and the metric of the noisy input itself; NaN
+    where there is none.
     """
-    rows = []
-    for gamma, level in zip(levels, measured, strict=True):
-        last = level.last_layer()
-        n, score = len(last.ids), level.layer_scores[-1].item()
-        ends = (
-            intervals.wilson(score, n)
-            if task.scores_are_shares
-            else _over_examples(task, last.scores[0], last)
-        )
-        values = {
-            name: [_metrics(task, one)[name] for one in (score, *ends)]
-            for name in _metrics(task, score)
+    weights = examples["weight"].to_numpy(float)
+    scores, inputs = layers_of(examples, "score")[-1], examples["input"].to_numpy(float)
+    score = float(scores @ weights / weights.sum())
+    if task.scores_are_shares:
+        ends = intervals.wilson(score, len(examples))
+    elif task.windows_of_clips:
+        clips = _numbers(examples["group"])
+        ends = intervals.bootstrap_of_clips(scores, weights, clips) or (math.nan, math.nan)
+    else:
+        ends = intervals.bootstrap(scores, weights)
+    low, high = sorted(task.metric(end) for end in ends)
+    noisy = task.metric(float(inputs @ weights / weights.sum()))
+    numbers = {"value": task.metric(score), "low": low, "high": high, "input": noisy}
+    return {**keys, **numbers, "n": len(examples)}
+
+
+def layer_rows(
+    task: Task, info: FinishedInfo, keys: Keys, examples: pd.DataFrame
+) -> list[dict[str, Any]]:
+    """Each layer's loss and metric, and the standard error of its constraint: over examples, or
+    over the clips that they are windows of.
+    """
+    weights = examples["weight"].to_numpy(float)
+    scores = layers_of(examples, "score") @ weights / weights.sum()
+    errors = [one.standard_error for one in _judged(info, examples)]
+    losses = layers_of(examples, "loss") @ weights / weights.sum()
+    return [
+        {
+            **keys,
+            "layer": layer,
+            "loss": loss,
+            "metric": task.metric(score),
+            "standard_error": error,
         }
-        values["loss"] = [
-            level.layer_losses[-1].item(),
-            *_over_examples(task, last.losses[0], last),
-        ]
-        for name, (value, *interval) in values.items():
-            # Without an interval there is only the first row.
-            named = zip(
-                (name, f"{name}_low", f"{name}_high"), (value, *sorted(interval)), strict=False
-            )
-            rows += [(kind, gamma, seed, *pair, n) for pair in named]
-        if level.input_score is not None:
-            rows.append(
-                (
-                    kind,
-                    gamma,
-                    seed,
-                    input_metric(task.metric_name),
-                    task.metric(level.input_score),
-                    n,
-                )
-            )
-    return pd.DataFrame(rows, columns=TABLES["ood"])
-
-
-def _over_examples(task: Task, values: Tensor, level: Measurement) -> tuple[float, ...]:
-    """The ends of the interval of a mean over examples, or over their clips; none if all are from
-    one clip.
-    """
-    if not task.windows_of_clips:
-        return intervals.bootstrap(values, level.weights)
-    return (
-        intervals.bootstrap_of_clips(
-            values.numpy(), level.weights.numpy(), intervals.clips_of(level.ids)
+        for layer, (loss, score, error) in enumerate(
+            zip(losses.tolist(), scores.tolist(), errors, strict=True), 1
         )
-        or ()
-    )
+    ]
 
 
-def example_rows(measured: MeasuredExamples) -> Iterator[pd.DataFrame]:
-    """The last layer's score of each example at one level, and its weight, in the order of ids and
-    in pieces.
+def _judged(info: FinishedInfo, examples: pd.DataFrame) -> list[LayerVerdict]:
+    import torch
+
+    from cudt.method import constraints
+
+    losses, weights = layers_of(examples, "loss"), examples["weight"].to_numpy(float)
+    if examples["group"].nunique() > 1:
+        losses, weights = _grouped(losses, weights, _numbers(examples["group"]))
+    slack = torch.zeros(len(losses), dtype=torch.double)
+    measured = torch.from_numpy(losses), torch.from_numpy(weights)
+    return constraints.judge(*measured, info.reference, info.rates, slack, info.form)
+
+
+def _grouped(values: Array, weights: Array, numbers: Array) -> tuple[Array, Array]:
+    """The weighted mean and the weight of each group: a clip is one observation."""
+    totals = np.bincount(numbers, weights)
+    sums = [np.bincount(numbers, row * weights) for row in values]
+    return np.stack(sums) / np.maximum(totals, np.finfo(float).tiny), totals
+
+
+def _numbers(groups: pd.Series[str]) -> Array:
+    """The number of each row's group, in the order of their names."""
+    return np.unique(groups.to_numpy(str), return_inverse=True)[1]
+
+
+def merged(old: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """The old rows whose keys are not among the new ones, and the new rows."""
+    if old.empty or rows.empty:
+        return rows if old.empty else old
+    columns = [*keys]
+    replaced = pd.MultiIndex.from_frame(rows[columns].drop_duplicates())
+    kept = old[~pd.MultiIndex.from_frame(old[columns]).isin(replaced)]
+    return pd.concat([kept, rows], ignore_index=True) if len(kept) else rows
+
+
+# ---------------------------------------------------------------- what follows from tables
+
+
+def over_seeds(rows: pd.DataFrame, *, is_root: bool) -> pd.DataFrame:
+    """Rows of layers.csv, averaged over the noise seeds. The mean standard error is an upper bound:
+    an example with two seeds is still one example.
     """
-    last = measured.last_layer()
-    ids = np.array(last.ids, dtype=object)
-    order = np.argsort(ids, kind="stable")
-    for start in range(0, len(order), PIECE):
-        some = order[start : start + PIECE]
-        yield pd.DataFrame(
-            {"id": ids[some], "weight": last.weights[some], "score": last.scores[0, some]}
-        )
+    keys = ["split", "data", "weights", "noise", "gamma", "layer"]
+    rows = rows.assign(metric=rows["metric"] ** 2) if is_root else rows
+    grouped = rows.groupby(keys, as_index=False)[["loss", "metric", "standard_error"]]
+    means = grouped.mean(skipna=False)
+    return means.assign(metric=np.sqrt(means["metric"])) if is_root else means
 
 
-def _metrics(task: Task, score: float) -> dict[str, float]:
-    """The task's metric and its further metrics for a mean score, by name."""
-    return {task.metric_name: task.metric(score), **task.further_metrics(score)}
-
-
-def layer_rows(task: Task, kind: str, measured: Mapping[float, MeasuredExamples]) -> pd.DataFrame:
-    """Each layer's loss and metric at each level."""
-    rows = []
-    for gamma, level in measured.items():
-        metrics = [task.metric(score) for score in level.layer_scores.tolist()]
-        for layer, (loss, metric) in enumerate(
-            zip(level.layer_losses.tolist(), metrics, strict=True), 1
-        ):
-            rows.append(("test", kind, gamma, layer, loss, metric))
-    return pd.DataFrame(rows, columns=TABLES["layers"])
-
-
-def layer_metric_rows(
-    task: Task, kind: str, measured: Mapping[float, MeasuredExamples]
-) -> pd.DataFrame:
-    """The task's further metrics of each layer; no rows if it has none."""
-    rows = []
-    for gamma, level in measured.items():
-        for layer, score in enumerate(level.layer_scores.tolist(), 1):
-            rows += [
-                (kind, gamma, layer, name, value)
-                for name, value in task.further_metrics(score).items()
-            ]
-    return pd.DataFrame(rows, columns=TABLES["layer_metrics"])
-
-
-def ratio_tables(kind: str, measured: Mapping[float, MeasuredExamples]) -> dict[str, pd.DataFrame]:
-    """The distribution of f_l / f_{l−1} over examples, by layer and for all layers (layer 0), and
-    its histogram.
+def verdicts(
+    info: FinishedInfo, rows: pd.DataFrame, *, has_slack: bool = True
+) -> list[LayerVerdict]:
+    """The verdict on each layer's constraint from the layers of one level, with the slack that the
+    run was given; that of weights that are not its own is not known.
     """
-    summaries: list[tuple[Any, ...]] = []
-    bins: list[tuple[Any, ...]] = []
-    for gamma, level in measured.items():
-        found = ratios.distribution(partial(_ratios, level))
-        if found is None:
-            continue
-        for layer, summary in found.summaries.items():
-            summaries += [(kind, gamma, layer, name, value) for name, value in summary.items()]
-        bins += [(kind, gamma, *row) for row in found.histogram]
-    return {
-        "ratios": pd.DataFrame(summaries, columns=TABLES["ratios"]),
-        "ratio_bins": pd.DataFrame(bins, columns=TABLES["ratio_bins"]),
-    }
+    import torch
+
+    from cudt.method.constraints import LayerVerdict, allowed_losses
+
+    rows, form, found = rows.sort_values("layer"), info.form, []
+    losses, errors = rows["loss"].tolist(), rows["standard_error"].tolist()
+    measured = torch.tensor(losses, dtype=torch.double)
+    allowed = allowed_losses(measured, info.reference, info.rates, form).tolist()
+    for given, loss, most, error in zip(info.verdicts, losses, allowed, errors, strict=True):
+        # A slack of the log form is a factor on what is allowed, which differs between levels.
+        slack = given.slack * (most / given.allowed if form == "log" else 1) * has_slack
+        found.append(LayerVerdict(given.layer, loss, most, loss - most, error, slack))
+    return found
 
 
-def _ratios(measured: MeasuredExamples) -> Iterator[Tensor]:
-    return (ratios.layer_ratios(block.losses) for block in measured.blocks())
+def ratio_bins(examples: pd.DataFrame) -> pd.DataFrame:
+    """The histogram of f_l / f_(l−1) over examples and layers l ≥ 2; no rows for one layer. If both
+    losses are 0, the ratio is 1.
+    """
+    losses = layers_of(examples, "loss")
+    before, after = losses[:-1], losses[1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where((before == 0) & (after == 0), 1.0, after / before)
+    counts = np.histogram(ratios, RATIO_EDGES)[0]
+    if not counts.sum():
+        return pd.DataFrame(columns=["left", "right", "share", "cumulative"], dtype=float)
+    bins = {"left": RATIO_EDGES[:-1], "right": RATIO_EDGES[1:], "share": counts / counts.sum()}
+    return pd.DataFrame(bins).assign(cumulative=lambda table: table["share"].cumsum())
+
+
+def area_under_curve(gammas: Sequence[float], values: Sequence[float]) -> float:
+    """∫ metric dγ by the trapezoid rule; NaN for a single level. Only areas over the same range can
+    be compared.
+    """
+    if len(gammas) < 2:
+        return math.nan
+    return float(np.trapezoid(np.asarray(values, dtype=float), np.asarray(gammas, dtype=float)))
+
+
+def psnr(rmse: Any) -> Any:
+    """The peak signal-to-noise ratio 20·log10(255 / RMSE) in dB."""
+    with np.errstate(divide="ignore"):
+        return 20 * np.log10(_PEAK / rmse)

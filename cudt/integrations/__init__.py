@@ -1,3 +1,1 @@
-"""Layerwise descent in other people's training loops, one file a library, and runs on the Hugging
-Face hub.
-"""
+"""Layerwise descent in other people's training loops: transformers' Trainer, TRL, Lightning."""

@@ -1,22 +1,16 @@
 """Layerwise descent in Lightning: a callback that owns the constraints and steps λ with Lightning's
 own optimiser.
 
-    constraints = LayerwiseDescentCallback(cudt.LayerwiseDescent(n_layers=6, alpha=0.1,
-    reference=0.69))
+    descent = cudt.LayerwiseDescent(6, alpha=0.1, reference=0.69, resilience="decay", beta=10.0)
+    constraints = LayerwiseDescentCallback(descent)
 
-    class Classifier(lightning.LightningModule):
-        def training_step(self, batch):
-            return constraints.loss(cudt.layer_losses(self.model, batch))
+    def training_step(self, batch):                           # of your LightningModule
+        return constraints.loss(cudt.layer_losses(self.model, batch))
 
-        def validation_step(self, batch):                                   # optional: for the verdict
-            constraints.measure(cudt.layer_losses(self.model, batch), len(batch["labels"]))
+    def validation_step(self, batch):                         # optional, for the verdict
+        constraints.measure(cudt.layer_losses(self.model, batch), len(batch["labels"]))
 
-        def configure_optimizers(self):
-            optimizer = torch.optim.AdamW(self.parameters())
-            constraints.descent.add_slack_to(optimizer)                     # only for resilience="slack"
-            return optimizer
-
-    lightning.Trainer(callbacks=[constraints]).fit(Classifier(), …)
+    lightning.Trainer(callbacks=[constraints]).fit(module, …)
 
 Lightning gives a callback no way to replace the loss, so `training_step` asks for it.
 """
@@ -28,8 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cudt.integrations import descent_verdict
-from cudt.integrations.descent_verdict import layer_key
+from cudt.integrations import verdict
 from cudt.method.constraints import LayerVerdict
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives import make_objective
@@ -40,27 +33,25 @@ from cudt.utils.errors import UserError
 survive_torchvision_mismatch()
 try:
     import lightning.pytorch as pl
-    from lightning.pytorch.utilities import rank_zero_info
 except ImportError as error:
-    raise ImportError(
-        "cudt.integrations.lightning needs Lightning; pip install 'cudt[lightning]'"
-    ) from error
+    what = "cudt.integrations.lightning needs Lightning; pip install 'cudt[lightning]'"
+    raise ImportError(what) from error
 
 
 class LayerwiseDescentCallback(pl.Callback):
-    """Trains a LightningModule on an objective of its layer losses; see the module's docstring for
-    how to call it.
+    """Trains a LightningModule on an objective of its layer losses (see the module's docstring).
 
     One step of the optimiser is one step of λ, on the mean f of the batches that it accumulates and
     of all processes. λ, u and the dual optimiser are in Lightning's checkpoints. `objective`,
-    `warmup_epochs` and `slack_restart` mean what they mean in a recipe. `descent` must not be a
-    part of the LightningModule: the callback saves and moves it.
+    `warmup_epochs` and `slack_restart` mean what they mean in a recipe. Give `descent` resilience:
+    without it λ grows for ever where a constraint cannot be met.
 
     Layer losses, violations, λ, slacks and the weights w_l are logged every `log_every_n_steps`
-    updates of the Trainer, as `loss/layer_01`, `violation/…`, `multiplier/…`, `slack/…` and
-    `weight/…`; validation logs `eval_loss/…`, `eval_violation/…`, `eval_feasible` and
-    `eval_monotone`.
+    updates, as `loss/layer_01`, `violation/…`, `multiplier/…`, `slack/…` and `weight/…`; validation
+    logs `eval_loss/…`, `eval_violation/…`, `eval_feasible` and `eval_monotone`.
     """
+
+    _trainer: pl.Trainer
 
     def __init__(
         self,
@@ -70,18 +61,13 @@ class LayerwiseDescentCallback(pl.Callback):
         warmup_epochs: int = 0,
         slack_restart: bool = True,
     ) -> None:
-        self.descent = descent
-        self.objective = make_objective(objective, descent)
-        self.warmup_epochs = warmup_epochs
-        self.slack_restart = slack_restart
-        self.verdicts: list[LayerVerdict] | None = None
-        """The verdict on each layer in the last validation; None without one, or if `measure` was
-        not called."""
-        self._trainer: pl.Trainer | None = None
+        self.descent, self.objective = descent, make_objective(objective, descent)
+        self.warmup_epochs, self.slack_restart = warmup_epochs, slack_restart
+        self.verdicts: list[LayerVerdict] = []
+        """The verdict on each layer in the last validation; empty if `measure` was not called."""
         self._epoch = 0
         self._seen: list[Tensor] = []
         self._measured: list[tuple[Tensor, Tensor]] = []
-        self._unit, self._basis = "examples", ""
 
     # ---------------------------------------------------------------- what the module calls
 
@@ -96,90 +82,54 @@ class LayerwiseDescentCallback(pl.Callback):
         own = layer_losses.to(self.descent.multiplier_values.dtype)
         f = own.detach()
         if self.objective.gradient_needs_losses:
-            if self._attached.accumulate_grad_batches > 1:
+            if self._trainer.accumulate_grad_batches > 1:
                 raise UserError(
                     "accumulate_grad_batches: the log form needs the losses of the whole batch "
-                    "before the first "
-                    "backward pass; set it to 1, or use form='linear'"
+                    "before the first backward pass; set it to 1, or use form='linear'"
                 )
             f = self._mean_over_processes(f)
-        if self._attached.training:
+        if self._trainer.training:
             self._seen.append(f)
-        weights = self.objective.gradient(self.objective.select(f))
+        chosen = self.objective.select(f)
         # The value is J(f), the gradient ∂J/∂f at f. The gradient of u comes once per update, not
         # once per batch. Not a product of vectors, which automatic mixed precision would round.
-        return (
-            self.objective.value(self.objective.select(f)).detach()
-            + (weights * self.objective.select(own - own.detach())).sum()
-        )
+        slope = self.objective.gradient(chosen) * self.objective.select(own - own.detach())
+        return self.objective.value(chosen).detach() + slope.sum()
 
     def measure(self, layer_losses: Tensor, size: int = 1) -> None:
         """Add validation data to the verdict: losses of single examples, (L, examples), or a
-        batch's mean losses, (L,).
+        batch's mean losses, (L,), which stand for `size` examples.
 
-        A mean stands for `size` examples. The standard errors in the verdict are then those of the
-        means of batches, which needs many batches. Losses of single examples are better.
+        With means the standard errors of the verdict are over batches, of which it takes many.
         """
         losses = layer_losses.detach().double().cpu()
-        is_mean = losses.ndim == 1
-        rows = losses.unsqueeze(1) if is_mean else losses
-        if rows.ndim != 2 or len(rows) != self.descent.n_layers:
-            raise UserError(
-                f"measure: expected losses of {self.descent.n_layers} layers, as (layers,) or "
-                "(layers, examples), "
-                f"got a tensor of shape {tuple(layer_losses.shape)}"
-            )
-        weights = rows.new_full((rows.shape[1],), size if is_mean else 1)
-        self._unit = "batches" if is_mean else "examples"
-        self._measured.append((rows, weights))
+        if losses.ndim == 1:
+            losses = losses.unsqueeze(1)
+        else:
+            size = 1
+        self._measured.append((losses, losses.new_full(losses.shape[1:], size)))
 
     # ---------------------------------------------------------------- Lightning's hooks
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Check what can be checked before the optimiser exists, and move u to the device of the
-        weights.
-        """
         self._trainer = trainer
-        if any(module is self.descent for module in pl_module.modules()):
-            raise UserError(
-                f"{type(pl_module).__name__} has the LayerwiseDescent as a submodule, but the "
-                "callback saves and moves "
-                "it; store the callback in the module instead, and use callback.descent"
-            )
-        if trainer.strategy.handles_gradient_accumulation:
-            raise UserError(
-                f"{type(trainer.strategy).__name__} accumulates gradients out of Lightning's "
-                "sight, so λ would step "
-                "with every batch; use strategy='ddp' or one device"
-            )
         if self.descent.trained_slack is not None:
-            # Lightning moves the state of the optimiser there. Otherwise λ stays on the CPU, which
-            # needs it to log.
+            # Lightning moves the state of the optimiser there. Otherwise λ stays on the CPU.
             self.descent.to(trainer.strategy.root_device)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Check the optimiser, and forget the batches of an update that an error interrupted."""
-        self._seen.clear()
-        if len(trainer.optimizers) != 1:
-            raise UserError(
-                f"configure_optimizers returned {len(trainer.optimizers)} optimizers, and λ "
-                "steps with one; return one"
-            )
-        groups = trainer.optimizers[0].param_groups
+        self._seen.clear()  # batches of an update that was interrupted
+        groups = [group for one in trainer.optimizers for group in one.param_groups]
         trained = {id(weight) for group in groups for weight in group["params"]}
         if any(id(slack) not in trained for slack in self.descent.slack_parameters()):
             raise UserError(
                 "resilience='slack': the optimizer does not train the slack; in "
-                "configure_optimizers, call "
-                "callback.descent.add_slack_to(optimizer)"
+                "configure_optimizers, call callback.descent.add_slack_to(optimizer)"
             )
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Turn the constraints off during warm-up, and restart the slack in the first batch of an
-        epoch.
-        """
         # Not in the hooks of an epoch: on_train_epoch_start does not always run after a resume, and
         # a fit should end with its slack.
         epoch = trainer.current_epoch
@@ -191,98 +141,51 @@ class LayerwiseDescentCallback(pl.Callback):
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Step λ, and give u its gradient, from the point of the gradients that are about to be
-        used.
-        """
+        """Step λ, and give u its gradient, from the point that the gradients are of."""
         if not self._seen:
             raise UserError(
                 f"{type(pl_module).__name__}.training_step must return "
-                "callback.loss(layer_losses), and this update "
-                "had none"
+                "callback.loss(layer_losses), and this update had none"
             )
-        f = self._mean_over_processes(torch.stack(self._seen).mean(0)).to(
-            self.descent.multiplier_values.device
-        )
+        f = self._mean_over_processes(torch.stack(self._seen).mean(0))
+        f = f.to(self.descent.multiplier_values.device)
         self._seen.clear()
         chosen = self.objective.select(f)
         self.objective.accumulate_slack_gradient(chosen)
         self.objective.dual_step(chosen)
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Trainer's __init__ does not declare it
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # it is declared late
         # Lightning takes about half a millisecond for every number that it is given.
         if every and (trainer.global_step + 1) % every == 0:
-            pl_module.log_dict(self._logged(f))
-
-    def _logged(self, f: Tensor) -> dict[str, Tensor]:
-        found = {"loss": f}
-        if self.objective.constrains:
-            found |= {
-                "violation": self.descent.violations(f),
-                "multiplier": self.descent.multiplier_values,
-                "weight": self.descent.effective_weights(),
-            }
-            if self.descent.resilience != "none":
-                found["slack"] = self.descent.slack
-        return {
-            layer_key(name, layer): value
-            for name, values in found.items()
-            for layer, value in enumerate(values, 1)
-        }
+            pl_module.log_dict(verdict.update_log(self.objective, f))
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget earlier measurements."""
         self._measured.clear()
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Judge the layers on what `measure` was given, in all processes."""
-        parts = self._gathered(self._measured)
-        self._measured.clear()
-        if not parts or trainer.sanity_checking:
-            return
-        self.verdicts = descent_verdict.judge(self.descent, parts)
-        rows = sum(len(weights) for _, weights in parts)
-        errors = (
-            f"standard errors over {rows} {self._unit}"
-            if rows > 1
-            else "too little data for standard errors"
-        )
-        self._basis = f"after update {trainer.global_step}; {errors}"
-        pl_module.log_dict(
-            descent_verdict.logged(self.verdicts, self.descent.reference), sync_dist=True
-        )
+        everyone: list[Any] = [self._measured]
+        if trainer.world_size > 1:
+            everyone *= trainer.world_size
+            torch.distributed.all_gather_object(everyone, self._measured)
+        parts = [part for one in everyone for part in one]
+        if parts and not trainer.sanity_checking:
+            losses, weights = (torch.cat(column, -1) for column in zip(*parts, strict=True))
+            self.verdicts = verdict.judge(self.descent, losses, weights)
+            log = verdict.verdict_log(self.verdicts, self.descent.reference)
+            pl_module.log_dict(log, sync_dist=True)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Print the verdict of the last validation."""
-        if self.verdicts is not None and trainer.is_global_zero:
-            rank_zero_info(f"Layerwise descent on validation data ({self._basis}):")
-            descent_verdict.show(self.verdicts, self.descent.reference)
+        if self.verdicts and trainer.is_global_zero:
+            verdict.show(self.verdicts, self.descent.reference)
 
     def state_dict(self) -> dict[str, Any]:
         """λ, u and the state of the dual optimiser, and the epoch that u belongs to."""
         return {"descent": self.descent.state_dict(), "epoch": self._epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` returned."""
         self.descent.load_state_dict(state_dict["descent"])
         self._epoch = state_dict["epoch"]
 
-    # ---------------------------------------------------------------- processes
-
-    @property
-    def _attached(self) -> pl.Trainer:
-        if self._trainer is None:
-            raise UserError(
-                "the LayerwiseDescentCallback has no trainer; pass it to "
-                "Trainer(callbacks=[callback])"
-            )
-        return self._trainer
-
     def _mean_over_processes(self, f: Tensor) -> Tensor:
         # A copy, because processes sum in place.
-        return self._attached.strategy.reduce(f.clone(), reduce_op="mean")
-
-    def _gathered(self, mine: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
-        if self._attached.world_size == 1:
-            return list(mine)
-        everyone: list[Any] = [None] * self._attached.world_size
-        torch.distributed.all_gather_object(everyone, mine)
-        return [part for one in everyone for part in one]
+        return self._trainer.strategy.reduce(f.clone(), reduce_op="mean")

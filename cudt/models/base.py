@@ -1,10 +1,9 @@
 """The contract of a layered model.
 
-To add a model, write one file in this folder, or a module of your own that recipes name by its
-import path. It defines `Config`, the `model` section of a recipe (a subclass of `ModelSection`),
-and `build(config, task, data_root)`, which returns a `LayeredModel`. Optionally it defines
-`check(config, task_config, data_root)`, which raises a UserError for whatever is wrong before the
-task's data are read. The name of the file is the model's name in a recipe.
+A model of your own is a module that recipes name by its import path. It defines `Config`, the
+`model` section of a recipe (a subclass of `ModelSection`), and `build(config, task, data_root)`,
+which returns a `LayeredModel`. It may also define `check(config, task_config, data_root)`, which
+raises a UserError before the task's data are read.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config import plugins
-from cudt.config.schema import ModelSection
-from cudt.data.batching import Batch, lengths_of, to_device
+from cudt.config.schema import ModelSection, NamedSection
+from cudt.data.loader import Batch, lengths_of, to_device
 from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.utils.compat import survive_torchvision_mismatch
@@ -35,64 +34,52 @@ class LayeredModel(nn.Module, ABC):
     n_layers: int
     """L, which comes from the model, not from the recipe."""
     weights_outside_passes: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """Inside it, `signal` can be computed outside of a forward pass, also if the weights are
-    sharded."""
+    """Inside it, `signal` works outside of a forward pass even if the weights are sharded."""
     signal_is_learned: bool = True
     """Whether training changes the clean signal: yes for embeddings, no for pixels."""
 
     @abstractmethod
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The clean signal X that noise is added to, (examples, positions, …), and a mask of
-        unpadded positions.
-
-        The padding of an example follows its other positions.
+        unpadded positions; the padding of an example follows its other positions.
         """
 
     @torch.no_grad()
     def signal_shape(self, batch: Batch) -> SignalShape:
         """The shape of the signal of a batch, which noise is drawn for.
 
-        Override it where the shape is known without computing the signal: this waits for the
-        device, and reads the mask on it.
+        Override it where the shape is known without the signal: this waits for the device.
         """
         with self.weights_outside_passes():
             signal, mask = self.signal(to_device(batch, next(self.parameters()).device))
-        return SignalShape(
-            mask.sum(1).tolist(), signal.shape[1], tuple(signal.shape[2:]), signal.dtype
-        )
+        lengths = mask.sum(1).tolist()
+        return SignalShape(lengths, signal.shape[1], tuple(signal.shape[2:]), signal.dtype)
 
     @abstractmethod
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        """Call `visit` with X_1 … X_L as they are computed, without the embedding, and keep none of
-        them.
+        """Call `visit` with X_1 … X_L as they are computed, and keep none of them.
 
-        X_L must be exactly the state that the plain model would hand to its head (or to its final
-        norm, if the readout applies that norm).
+        The embedding is not a layer. X_L is exactly what the plain model hands to its head, or to
+        its final norm if the readout applies that norm.
         """
 
     @abstractmethod
     def readout(self, state: Tensor, batch: Batch) -> Any:
-        """The answer read from one layer's state: a tensor, or `TokenLogits` if a tensor would be
-        too large.
+        """The answer read from one layer's state: a tensor, or `TokenLogits` where a tensor would
+        be too large.
         """
 
     def readout_weights(self) -> list[nn.Parameter]:
-        """The weights that only the readout uses, which may have a learning rate of their own; by
-        default none.
-        """
+        """The weights that only the readout uses; they may have their own learning rate."""
         return []
 
     def layer_modules(self) -> list[nn.Module]:
-        """The modules of the layers, which can be compiled and sharded one by one; by default
-        none.
-        """
+        """The modules of the layers, which can be compiled and sharded one by one."""
         return []
 
     def save_pretrained(self, folder: Path) -> str | None:
-        """Save the model for transformers or peft; returns lines of Python that load it, with
-        FOLDER for the folder.
-
-        Saves nothing and returns None for a model that no other library can load.
+        """Save the model for transformers or peft, and return lines of Python that load it from
+        FOLDER; None if no other library can load it.
         """
         return None
 
@@ -111,8 +98,13 @@ def embedded_shape(batch: Batch, embedding: nn.Embedding) -> SignalShape:
 
 def build_model(config: ModelSection, task: Task, data_root: Path | None) -> LayeredModel:
     """Build the model of a recipe; new weights are drawn from torch's global generator."""
-    # cudt's own pretrained models come through data/hub.py, which calls it; the others do not need
-    # torchvision.
-    if "." in config.name:
+    if "." in config.name:  # from outside; it may import transformers, and with it torchvision
         survive_torchvision_mismatch()
     return plugins.implementation("model", config.name)(config, task, data_root)
+
+
+def check_model(config: ModelSection, task: NamedSection, data_root: Path | None) -> None:
+    """Refuse a model that is missing or does not fit the task, before the task's data are read."""
+    module = plugins.load("model", config.name)
+    if hasattr(module, "check"):
+        module.check(config, task, data_root)

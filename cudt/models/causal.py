@@ -1,28 +1,97 @@
-"""A pretrained causal language model of transformers (Llama, SmolLM, any with a linear head).
+"""A pretrained causal language model of transformers (Llama, SmolLM, any with a linear head),
+fine-tuned in full or with LoRA.
 
-It is fine-tuned in full or with LoRA. The readout of every layer is the model's own final norm and
-head. Logits are computed in chunks.
+The readout of every layer is the model's own final norm and head; losses are computed in chunks of
+tokens (vocabulary.py).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from cudt.config import models as sections
 from cudt.config.schema import NamedSection
+from cudt.config.tasks import Alpaca as AlpacaConfig
 from cudt.data import hub
-from cudt.data.text_checks import check_vocabulary
-from cudt.tasks.alpaca import Alpaca
-from cudt.tasks.alpaca import Config as AlpacaConfig
+from cudt.data.hub import check_vocabulary
+from cudt.data.loader import Batch
+from cudt.models.base import Visit
+from cudt.models.pretrained import PretrainedText, save_adapters, with_adapters
+from cudt.models.vocabulary import TokenLogits, positions
+from cudt.tasks.alpaca import Alpaca, prompt_text
+from cudt.tasks.base import Task
 from cudt.utils.errors import UserError
 
-if TYPE_CHECKING:
-    from cudt.models.causal_network import Causal
-    from cudt.tasks.base import Task
-
-
 Config = sections.Causal
+
+#: Python code that loads what `save_pretrained` wrote, with class `loader` of `library`.
+_SNIPPET = """\
+from {library} import {loader}
+from transformers import AutoTokenizer
+model = {loader}.from_pretrained("FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+prompt = tokenizer({prompt!r}, return_tensors="pt")
+tokens = model.generate(**prompt, max_new_tokens=64, do_sample=False)[0]
+text = tokenizer.decode(tokens, skip_special_tokens=True)
+"""
+
+
+class Causal(PretrainedText):
+    """A causal language model; `lm` is the model with its head, wrapped by peft if adapters are
+    trained.
+    """
+
+    context_length: int | None
+    """The most tokens it can read; None if its configuration does not say."""
+
+    def __init__(self, lm: Any, config: Config) -> None:
+        super().__init__(lm.get_decoder(), use_cache=False)
+        self.context_length = getattr(lm.config.get_text_config(), "max_position_embeddings", None)
+        self._is_adapted = config.lora is not None
+        self.signal_is_learned = not self._is_adapted
+        self._head: tuple[nn.Linear] = (lm.get_output_embeddings(),)
+        self._recomputes = config.gradient_checkpointing
+        if self._recomputes:
+            try:
+                lm.gradient_checkpointing_enable({"use_reentrant": False})
+            except ValueError as error:
+                what = f"model '{config.pretrained}', {type(lm).__name__}"
+                raise UserError(f"{what}: {error}") from None
+        if config.lora is not None:
+            lm = with_adapters(lm, config.lora, config.source, "CAUSAL_LM")
+        self.lm = lm
+
+    def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
+        if not (self._recomputes and self.training):
+            super().visit_layers(signal, batch, visit)
+            return
+        # The backward pass runs layers again, but not what reads them: so they are read after it.
+        states: list[Tensor] = []
+        super().visit_layers(signal, batch, states.append)
+        for state in states:
+            visit(state)
+
+    def readout(self, state: Tensor, batch: Batch) -> TokenLogits:
+        """The logits at the tokens with a label, in order."""
+        return TokenLogits(self.normed(state.flatten(0, 1)[positions(batch)]), self._head[0])
+
+    def readout_weights(self) -> list[nn.Parameter]:
+        """The head, unless it is frozen or shared with the embeddings."""
+        embeddings = set(self._backbone[0].get_input_embeddings().parameters())
+        head = (weight for weight in self._head[0].parameters() if weight.requires_grad)
+        return [weight for weight in head if weight not in embeddings]
+
+    def save_pretrained(self, folder: Path) -> str:
+        prompt = prompt_text("Name a colour.", "")
+        if self._is_adapted:
+            save_adapters(self.lm, folder)
+            return _SNIPPET.format(library="peft", loader="AutoPeftModelForCausalLM", prompt=prompt)
+        self.lm.save_pretrained(folder)
+        return _SNIPPET.format(library="transformers", loader="AutoModelForCausalLM", prompt=prompt)
 
 
 def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
@@ -36,18 +105,38 @@ def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
 
 def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     """A causal language model for a task that uses its tokenizer."""
-    from cudt.models.causal_network import DTYPES, Causal, check_head, decode_plainly
+    from transformers import GenerationConfig  # takes long, and may need utils/compat.py first
 
     assert isinstance(task, Alpaca)
-    lm = hub.load_causal_lm(config.source, data_root, DTYPES[config.dtype], config.attention)
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[config.dtype]
+    lm = hub.load_causal_lm(config.source, data_root, dtype, config.attention)
     check_vocabulary(task.tokenizer, lm.get_input_embeddings().num_embeddings, config.pretrained)
-    check_head(lm, config.pretrained)
-    decode_plainly(lm)
+    if not has_linear_head(lm):
+        raise UserError(
+            f"model '{config.pretrained}': the head of {type(lm).__name__} is not one linear map "
+            "(it may scale or cap its logits), which cudt's readout is; choose another model"
+        )
+    # Without penalties, beams and temperatures that were tuned for other weights.
+    lm.generation_config = GenerationConfig.from_model_config(lm.config)
     model = Causal(lm, config)
     if model.context_length is not None and task.max_length > model.context_length:
         raise UserError(
             f"task.max_length = {task.max_length}: '{config.pretrained}' reads at most "
-            f"{model.context_length} tokens; "
-            "lower task.max_length"
+            f"{model.context_length} tokens; lower task.max_length"
         )
     return model
+
+
+@torch.no_grad()
+def has_linear_head(lm: Any) -> bool:
+    """Whether the logits of a causal language model are one linear map of its decoder's last
+    state.
+    """
+    head, tokens = lm.get_output_embeddings(), torch.arange(5, device=lm.device).unsqueeze(0)
+    # Capping hardly changes small logits, so it shows only in the configuration.
+    is_capped = getattr(lm.config.get_text_config(), "final_logit_softcapping", None)
+    if is_capped or not isinstance(head, nn.Linear):
+        return False
+    own = lm.eval()(input_ids=tokens, use_cache=False).logits
+    read = head(lm.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state)
+    return bool((own - read).abs().max() <= 1e-2 * read.abs().max())

@@ -7,27 +7,89 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import warnings
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from cudt.data.batching import Batch
-from cudt.data.loading import ahead
-from cudt.method.measurement import Measurement
+from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel
 from cudt.models.sharding import like
+from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.noise import CPU, NoiseSource, SignalShape
 from cudt.tasks.base import Task
-from cudt.tasks.head_gradient import HeadGradient
-from cudt.tasks.token_logits import TokenLogits
 from cudt.utils.autocast import Precision, computing_in
-from cudt.utils.errors import DataWarning, UserError
+from cudt.utils.errors import UserError
 from cudt.utils.transfer import sent
 
-#: How many entries of each frozen weight go into its digest.
+#: How many entries of each frozen weight go into its digest; hashing all of them takes long.
 _DIGESTED = 256
+#: Threads of `_ahead`, and items that they prepare before these are asked for.
+_AHEAD = 6
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Losses and scores of every example at every layer, (layers, examples), with the examples'
+    weights and ids.
+    """
+
+    losses: Tensor
+    scores: Tensor
+    weights: Tensor
+    ids: list[str]
+    input_scores: Tensor | None = None
+    """The score of each example's noisy input, (examples,); None where the input is no answer."""
+
+    @property
+    def layer_losses(self) -> Tensor:
+        """f_1 … f_L: the weighted mean loss of each layer."""
+        return self.losses @ self.weights / self.weights.sum()
+
+    @property
+    def layer_scores(self) -> Tensor:
+        """The weighted mean score of each layer."""
+        return self.scores @ self.weights / self.weights.sum()
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Tensor], ids: list[str]) -> Measurement:
+        """From losses, scores, one row of weights and, for some tasks, one of input scores."""
+        losses, scores, weights, *inputs = rows
+        return cls(losses, scores, weights[0], ids, inputs[0][0] if inputs else None)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Measurement]) -> Measurement:
+        """One measurement of the examples of all parts."""
+        columns = ([part.losses, part.scores, part.weights] for part in parts)
+        losses, scores, weights = (torch.cat(column, -1) for column in zip(*columns, strict=True))
+        inputs = [part.input_scores for part in parts if part.input_scores is not None]
+        ids = [example_id for part in parts for example_id in part.ids]
+        return cls(losses, scores, weights, ids, torch.cat(inputs) if inputs else None)
+
+    def grouped(self, names: Sequence[str]) -> Measurement:
+        """One row for all examples of a name, with their weighted mean and their total weight.
+
+        The means over all examples stay the same. Standard errors need it: the windows of a clip
+        resemble each other, and an example with two noise seeds is still one example.
+        """
+        unique = sorted(set(names))
+        numbers = {name: number for number, name in enumerate(unique)}
+        index = torch.tensor([numbers[name] for name in names])
+        weights = self.weights.new_zeros(len(unique)).index_add(0, index, self.weights)
+        # The weights of a group can all be 0.
+        least = torch.finfo(weights.dtype).tiny
+
+        def means(values: Tensor) -> Tensor:
+            sums = values.new_zeros(len(values), len(unique))
+            return sums.index_add(1, index, values * self.weights) / weights.clamp_min(least)
+
+        return Measurement(means(self.losses), means(self.scores), weights, unique)
 
 
 class LayerwiseLosses(nn.Module):
@@ -62,17 +124,17 @@ class LayerwiseLosses(nn.Module):
         head = None if announced is None else HeadGradient(announced)
 
         def read(layer: int, state: Tensor) -> None:
-            if layers is None or layer in layers:
-                counted = batch if thinned is None or layer == self.model.n_layers else thinned
-                with torch.set_grad_enabled(torch.is_grad_enabled() and layer not in constant):
-                    answer = self.model.readout(state, counted).float()
-                    if head is not None and isinstance(answer, TokenLogits):
-                        answer = answer.adding_to(head, len(losses))
-                    losses.append(self.task.losses(answer, counted))
+            if layers is not None and layer not in layers:
+                return
+            counted = batch if thinned is None or layer == self.model.n_layers else thinned
+            with torch.set_grad_enabled(torch.is_grad_enabled() and layer not in constant):
+                answer = self.model.readout(state, counted).float()
+                if head is not None and isinstance(answer, TokenLogits):
+                    answer = answer.adding_to(head, len(losses))
+                losses.append(self.task.losses(answer, counted))
 
         self._visit(batch, noise, read)
-        stacked = torch.stack(losses)
-        return stacked if head is None else head.attach(stacked)
+        return torch.stack(losses)
 
     @torch.no_grad()
     def judge(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -89,72 +151,59 @@ class LayerwiseLosses(nn.Module):
 
     @torch.no_grad()
     def input_scores(self, batch: Batch, noise: Tensor | None = None) -> Tensor | None:
-        """The scores of the noisy signal itself as the answer; None for tasks where it is no
-        answer.
-        """
+        """The scores of the noisy signal itself as the answer; None where it is no answer."""
         if not self.task.input_is_answer:
             return None
         signal, _ = self.model.signal(batch)
         noisy = signal if noise is None else signal + noise
         return self.task.scores(noisy.double(), batch)
 
+    def _visit(
+        self, batch: Batch, noise: Tensor | None, read: Callable[[int, Tensor], None]
+    ) -> None:
+        """Call `read` with each layer's number and state, which can be freed after that."""
+        layer = 0
+
+        def visit(state: Tensor) -> None:
+            nonlocal layer
+            layer += 1
+            read(layer, state)
+
+        signal, _ = self.model.signal(batch)
+        self.model.visit_layers(signal if noise is None else signal + noise, batch, visit)
+
     def learned_weights(self) -> dict[str, Tensor]:
-        """The weights that training changes, each once; without frozen ones, such as pretrained
-        weights under LoRA.
-        """
+        """The weights that training changes, each once; not those that LoRA freezes."""
         left_out = self._frozen_or_repeated()
         return {name: value for name, value in self.state_dict().items() if name not in left_out}
 
     def load_learned_weights(self, weights: dict[str, Tensor]) -> None:
-        """Load what `learned_weights` returned; a UserError if the weights belong to another
-        model.
-        """
+        """Load what `learned_weights` returned; a UserError if they belong to another model."""
         own = self.state_dict()
-        held = {
-            name: like(value, own[name]) if name in own else value
-            for name, value in weights.items()
-        }
+        held = {name: like(one, own.get(name, one)) for name, one in weights.items()}
         missing, unexpected = self.load_state_dict(held, strict=False)
         absent = sorted(set(missing) - self._frozen_or_repeated())
-        problems = [f"missing key '{name}'" for name in absent] + [
-            f"unexpected key '{name}'" for name in unexpected
-        ]
-        if problems:
-            more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-            raise UserError(f"checkpoint does not fit this model: {problems[0]}{more}")
+        keys = [f"missing key '{name}'" for name in absent]
+        keys += [f"unexpected key '{name}'" for name in unexpected]
+        if keys:
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            raise UserError(f"checkpoint does not fit this model: {keys[0]}{more}")
 
     def frozen_digest(self) -> str:
         """A digest of the frozen weights, which checkpoints do not contain; empty if there are
         none.
         """
-        frozen = [
-            (name, weight) for name, weight in self.named_parameters() if not weight.requires_grad
-        ]
-        return weights_digest(frozen) if frozen else ""
+        frozen = [(name, one) for name, one in self.named_parameters() if not one.requires_grad]
+        digest = hashlib.blake2b(digest_size=8)
+        for name, weight in frozen:
+            values = weight.detach().flatten()
+            some = values[:: max(1, len(values) // _DIGESTED)].float().cpu()
+            digest.update(f"{name} {tuple(weight.shape)}".encode() + some.numpy().tobytes())
+        return digest.hexdigest() if frozen else ""
 
     def _frozen_or_repeated(self) -> set[str]:
         learned = {name for name, weight in self.named_parameters() if weight.requires_grad}
         return {name for name, _ in self.named_parameters(remove_duplicate=False)} - learned
-
-    def _visit(
-        self, batch: Batch, noise: Tensor | None, read: Callable[[int, Tensor], None]
-    ) -> None:
-        """Call `read` with each layer's number and state, which can be freed after that."""
-        signal, _ = self.model.signal(batch)
-        layers = itertools.count(1)
-        noisy = signal if noise is None else signal + noise
-        self.model.visit_layers(noisy, batch, lambda state: read(next(layers), state))
-
-
-def weights_digest(weights: Iterable[tuple[str, Tensor]]) -> str:
-    """A digest of named weights."""
-    digest = hashlib.blake2b(digest_size=8)
-    for name, weight in weights:
-        values = weight.detach().flatten()
-        # A sample of each weight, because hashing all of them takes long.
-        some = values[:: max(1, len(values) // _DIGESTED)].float().cpu()
-        digest.update(f"{name} {tuple(weight.shape)}".encode() + some.numpy().tobytes())
-    return digest.hexdigest()
 
 
 @torch.no_grad()
@@ -175,12 +224,12 @@ def with_noise(
 
     def draw(item: tuple[Batch, SignalShape | None]) -> tuple[Batch, Tensor | None]:
         batch, shape = item
-        return batch, None if noise is None or shape is None else sent(
-            noise.draw(batch["ids"], shape), device
-        )
+        if noise is None or shape is None:
+            return batch, None
+        return batch, sent(noise.draw(batch["ids"], shape), device)
 
     shaped = ((batch, None if noise is None else model.signal_shape(batch)) for batch in examples)
-    return ahead(shaped, draw, device)
+    return _ahead(shaped, draw, device)
 
 
 @torch.no_grad()
@@ -190,46 +239,17 @@ def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     with model.weights_outside_passes():
         for batch in batches:
             signal, lengths = model.signal(batch)[0], model.signal_shape(batch).lengths
-            values = torch.cat(
-                [row[:length] for row, length in zip(signal, lengths, strict=True)]
-            ).double()
+            rows = zip(signal, lengths, strict=True)
+            values = torch.cat([row[:length] for row, length in rows]).double()
             count += values.numel()
             sums.append(torch.stack([values.sum(), values.square().sum()]))
     # Read once all batches are on their way, so that the device is waited for once.
     for one, squared in torch.stack(sums).tolist():
         total, squares = total + one, squares + squared
     mean = total / count
-    if not math.isfinite(squares):
-        raise UserError(
-            "σ_x is not finite: the clean signal (pixels, or embeddings of tokens) has NaN or "
-            "infinite values; check "
-            "the data and the pretrained weights"
-        )
     sigma = math.sqrt(max(squares / count - mean**2, 0.0))
-    # The difference of two equal numbers is not always 0.
-    if sigma > 1e-6 * abs(mean):
-        return sigma
-    warnings.warn(
-        "σ_x = 0: the clean signal (pixels, or embeddings of tokens) is constant, so only γ = 0 "
-        "and discrete noise can "
-        "be evaluated; check the data and the pretrained weights",
-        DataWarning,
-        stacklevel=2,
-    )
-    return 0.0
-
-
-def measure(
-    layerwise: LayerwiseLosses,
-    examples: Iterable[Batch],
-    noise: NoiseSource | None,
-    gammas: Sequence[float],
-) -> list[Measurement]:
-    """Losses and scores of every example at each level γ, in double precision on the CPU; all
-    levels share one draw.
-    """
-    parts = zip(*measure_batches(layerwise, examples, noise, gammas), strict=True)
-    return [Measurement.joined(rows) for rows in parts]
+    # The difference of two equal numbers is not always 0. Noise refuses a σ_x of 0 or NaN.
+    return 0.0 if sigma <= 1e-6 * abs(mean) else sigma
 
 
 @torch.no_grad()
@@ -240,10 +260,10 @@ def measure_batches(
     gammas: Sequence[float],
     precision: Precision = "fp32",
 ) -> Iterator[list[Measurement]]:
-    """The same, one batch at a time: a measurement at each level; the device is waited for once per
-    batch.
+    """Each batch measured at each level γ; the numbers are in double precision on the CPU.
 
-    `precision` is that of the model's forward pass.
+    All levels share one draw, and the device is waited for once per batch. `precision` is that of
+    the model's forward pass.
     """
     device = next(layerwise.eval().parameters()).device
     for batch, drawn in with_noise(layerwise.model, examples, noise if any(gammas) else None):
@@ -251,20 +271,34 @@ def measure_batches(
         levels = []
         for gamma in gammas:
             scaled = gamma * drawn if drawn is not None and gamma else None
-            inputs = layerwise.input_scores(batch, scaled)
             # Not around the loop: autocast would stay on in the caller, between two batches.
             with computing_in(precision, device):
                 rows = [*layerwise.judge(batch, scaled), weights.unsqueeze(0)]
-            levels.append(torch.cat(rows if inputs is None else [*rows, inputs.unsqueeze(0)]))
-        yield [
-            _measurement(rows, batch, layerwise.model.n_layers)
-            for rows in torch.stack(levels).cpu()
-        ]
+            inputs = layerwise.input_scores(batch, scaled)
+            levels.append(rows if inputs is None else [*rows, inputs.unsqueeze(0)])
+        sizes = [len(rows) for rows in levels[0]]
+        on_cpu = torch.stack([torch.cat(rows) for rows in levels]).cpu()
+        yield [Measurement.of_rows(rows.split(sizes), [*batch["ids"]]) for rows in on_cpu]
 
 
-def _measurement(rows: Tensor, batch: Batch, n_layers: int) -> Measurement:
-    """Losses and scores of each layer, weights, and the scores of the input if it has any, each in
-    a row.
+def _ahead(
+    items: Iterable[Item], prepare: Callable[[Item], Made], device: torch.device
+) -> Iterator[Made]:
+    """`prepare(item)` of each item, in order; for an accelerator, by six threads that are six items
+    ahead.
+
+    torch's random numbers are drawn without holding Python's lock, so the threads do not hold up
+    this one. The items are made by this thread: they may need the model, which others must not run
+    at the same time.
     """
-    losses, scores, (weights, *inputs) = rows.split([n_layers, n_layers, len(rows) - 2 * n_layers])
-    return Measurement(losses, scores, weights, [*batch["ids"]], inputs[0] if inputs else None)
+    if device.type == "cpu":
+        yield from map(prepare, items)
+        return
+    remaining = iter(items)
+    with ThreadPoolExecutor(_AHEAD, "ahead") as threads:
+        waiting = deque(
+            threads.submit(prepare, item) for item in itertools.islice(remaining, _AHEAD)
+        )
+        while waiting:
+            waiting.extend(threads.submit(prepare, item) for item in itertools.islice(remaining, 1))
+            yield waiting.popleft().result()

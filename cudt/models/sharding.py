@@ -12,6 +12,8 @@ names, and adds up the gradients of micro-batches unsharded.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -50,17 +52,12 @@ def sharding_for(accelerator: Accelerator) -> Sharding | None:
     """
     if not is_asked_for() or accelerator.num_processes == 1:
         return None
+    # Imported here and below: it takes more than a second, and few runs are sharded.
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
     if os.environ.get("FSDP_VERSION", "1") != "2":
         raise UserError("fsdp_version: cudt shards with FSDP2; set fsdp_config.fsdp_version to 2")
     plugin = FullyShardedDataParallelPlugin()
-    _refuse_unsupported(plugin)
-    dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
-    return Sharding(accelerator.device, dtype, plugin.reshard_after_forward is True)
-
-
-def _refuse_unsupported(plugin: FullyShardedDataParallelPlugin) -> None:
-    from torch.distributed.fsdp import CPUOffloadPolicy
-
     if plugin.activation_checkpointing:
         raise UserError(
             "fsdp_activation_checkpointing: set it to false; the recipe's "
@@ -71,9 +68,11 @@ def _refuse_unsupported(plugin: FullyShardedDataParallelPlugin) -> None:
             "fsdp_offload_params: cudt keeps weights on their devices; set it to false and add "
             "devices"
         )
+    dtype = torch.bfloat16 if accelerator.mixed_precision == "bf16" else None
+    return Sharding(accelerator.device, dtype, plugin.reshard_after_forward is True)
 
 
-def shard(layerwise: nn.Module, model: LayeredModel, sharding: Sharding) -> None:
+def shard(layerwise: Any, model: LayeredModel, sharding: Sharding) -> None:
     """Shard a model and its layer losses in place, layer by layer: all of it need not fit the
     device at once.
 
@@ -100,41 +99,30 @@ def shard(layerwise: nn.Module, model: LayeredModel, sharding: Sharding) -> None
     # Resharded after every pass, also one without a backward pass, so that weights are always
     # shards between passes.
     fully_shard(layerwise, mesh=mesh, reshard_after_forward=True)
-    for name in ("forward", "judge"):
-        if sharding.dtype is not None:
-            _compute_in(layerwise, name, sharding)
+    if sharding.dtype is not None:
+        for name in ("forward", "judge"):
+            # What is outside of the layers computes in their format, too; without the cache, which
+            # would keep copies of the layers' weights until the end of the pass.
+            autocast = torch.autocast(sharding.device.type, sharding.dtype, cache_enabled=False)
+            setattr(layerwise, name, autocast(getattr(layerwise, name)))
     register_fsdp_forward_method(layerwise, "judge")
-    gathered = _Gathered(layerwise)
-    model.weights_outside_passes = lambda: gathered
+    depth = 0
 
+    @contextmanager
+    def gathered() -> Iterator[None]:
+        """The weights outside of the layers are whole; it may be entered again inside itself."""
+        nonlocal depth
+        if depth == 0:
+            layerwise.unshard()
+        depth += 1
+        try:
+            yield
+        finally:
+            depth -= 1
+            if depth == 0:
+                layerwise.reshard()
 
-def _compute_in(module: nn.Module, name: str, sharding: Sharding) -> None:
-    """Let a method compute in the number format of the layers; autocast gives it to what is outside
-    of them.
-    """
-    # Without the cache, which would keep copies of the layers' weights until the end of the pass.
-    autocast = torch.autocast(sharding.device.type, sharding.dtype, cache_enabled=False)
-    setattr(module, name, autocast(getattr(module, name)))
-
-
-class _Gathered:
-    """Inside it, the weights outside of the layers are whole; it may be entered again inside
-    itself.
-    """
-
-    def __init__(self, layerwise: Any) -> None:
-        self._layerwise = layerwise
-        self._depth = 0
-
-    def __enter__(self) -> None:
-        if self._depth == 0:
-            self._layerwise.unshard()
-        self._depth += 1
-
-    def __exit__(self, *exception: object) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._layerwise.reshard()
+    model.weights_outside_passes = gathered
 
 
 def prepared(layerwise: nn.Module, model: LayeredModel, accelerator: Accelerator) -> nn.Module:
@@ -147,7 +135,6 @@ def prepared(layerwise: nn.Module, model: LayeredModel, accelerator: Accelerator
 
 def is_sharded(module: nn.Module) -> bool:
     """Whether `shard` was called for a module."""
-    # Asked by name here and below, because importing the class takes most of a second.
     return hasattr(module, "unshard")
 
 
@@ -171,28 +158,9 @@ def like(value: Tensor, weight: Tensor) -> Tensor:
 
     # Every process has the whole tensor, so that nothing is sent. Cloned, because the shard is a
     # view of it.
-    return distribute_tensor(
-        value, weight.device_mesh, weight.placements, src_data_rank=None
-    ).clone()
+    mesh, placements = weight.device_mesh, weight.placements
+    return distribute_tensor(value, mesh, placements, src_data_rank=None).clone()
 
 
-def part(weight: Tensor) -> Tensor:
-    """What this process holds of a weight: its shard, or the weight itself if it is not sharded."""
-    return weight.to_local() if _is_shard(weight) else weight
-
-
-def rows(weight: Tensor) -> slice:
-    """Which rows of a whole weight are this process's part of it."""
-    if not _is_shard(weight):
-        return slice(0, len(weight) if weight.dim() else 1)
-    # FSDP splits the rows as torch.chunk does.
-    sizes = [
-        len(chunk)
-        for chunk in torch.empty(len(weight), device="meta").chunk(weight.device_mesh.size())
-    ]
-    first = sum(sizes[: weight.device_mesh.get_local_rank()])
-    return slice(first, first + len(weight.to_local()))
-
-
-def _is_shard(tensor: Any) -> TypeGuard[DTensor]:
-    return hasattr(tensor, "full_tensor")
+def _is_shard(weight: Tensor) -> TypeGuard[DTensor]:
+    return hasattr(weight, "full_tensor")

@@ -103,8 +103,10 @@ def layer_ratios(view: View) -> Iterator[Drawing]:
     mine = bins[
         (bins["perturbation"] == view.kind) & (bins["gamma"] == trained) & (bins["right"] < np.inf)
     ]
+    if mine.empty:
+        return
     sides = pair(view.of([run for run in view.runs.index if run in {*mine["run"]}]))
-    if mine.empty or not sides:
+    if not sides:
         return
     lines = lines_of(sides)
     centre = (mine["left"] + mine["right"]) / 2
@@ -163,7 +165,7 @@ def constraints_kept(view: View) -> Iterator[Drawing]:
     sides = pair(view)
     judges = [run for name, side in sides.items() if is_constrained(name) for run in side.runs]
     table = view.frames.layers
-    table = table[(table["perturbation"] == view.kind) & table["standard_error"].notna()]
+    table = table[(table["perturbation"] == view.kind) & (table["split"] == "test")]
     counts = []
     for run in (run for side in sides.values() for run in side.runs):
         own = view.runs.loc[run]

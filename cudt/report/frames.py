@@ -5,17 +5,19 @@
     layers    run × split × noise × γ × layer: loss and metric
     history   run × update × layer: what training logged, read when a figure asks for it
 
-`bins` (histograms of layer ratios) and `scores` (single test examples) are read like `history`.
+`bins` (histograms of layer ratios) and `scores` (single test examples) are read like `history`,
+from examples.parquet.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,10 @@ import pandas as pd
 
 from cudt.config import yaml
 from cudt.config.differences import flat_values
-from cudt.config.levels import distribution
-from cudt.evaluation.curves import input_metric, metric_and_ends
-from cudt.runs import checksums, completions, examples, info, tables
-from cudt.runs.find import find_runs, run_folder, subfolder
+from cudt.config.levels import distribution, training_level
+from cudt.evaluation import tables
+from cudt.runs import info
+from cudt.runs.run import OWN, RunFolder, find_runs
 from cudt.utils.errors import UserError
 from cudt.utils.shown import as_command
 
@@ -47,7 +49,6 @@ class Frames:
     runs: Any
     points: pd.DataFrame
     layers: pd.DataFrame
-    bins: pd.DataFrame
     warnings: list[str] = field(default_factory=list)
     chosen: dict[str, Any] = field(default_factory=dict)
     """What figures chose to show, by kind of noise."""
@@ -55,9 +56,7 @@ class Frames:
     def of(self, runs: Iterable[int]) -> Frames:
         """The tables of some of the runs."""
         chosen = [*runs]
-        parts = (
-            table[table["run"].isin(chosen)] for table in (self.points, self.layers, self.bins)
-        )
+        parts = (table[table["run"].isin(chosen)] for table in (self.points, self.layers))
         return Frames(self.runs.loc[chosen], *parts)
 
     def row(self, run: int) -> Any:
@@ -76,36 +75,76 @@ class Frames:
             found.setdefault((run, kind), {})[gamma] = value
         return found
 
+    def folder(self, run: int) -> RunFolder:
+        """The folder of a run."""
+        return RunFolder(self.row(run).path)
+
     def history(self, run: int) -> pd.DataFrame:
         """What training logged: step, epoch, split, layer, name, value."""
-        return tables.read_table(self.row(run).path, "history")
+        return self.folder(run).read_table("history")
+
+    @cached_property
+    def bins(self) -> pd.DataFrame:
+        """Histograms of the layer ratios of single test examples, at the level of training."""
+        found = []
+        evaluated = self.points[["run", "perturbation"]].drop_duplicates()
+        for run, kind in evaluated.itertuples(index=False):
+            own = self.row(run)
+            level = training_level(kind, own.gamma_train)
+            table = _bins(own.path, own.weights, own.data, kind, level, own.n_layers)
+            found.append(table.assign(run=run, perturbation=kind, gamma=level))
+        return pd.concat(found, ignore_index=True) if found else _no_bins()
 
     def scores(self, run: int, kind: str) -> pd.DataFrame:
         """gamma, seed, id, weight and score of each test example under one kind of noise."""
-        return examples.read_examples(self.row(run).results, kind)
+        own = self.row(run)
+        last = f"score_{own.n_layers}"
+        keys = {"split": "test", "data": own.data, "weights": own.weights, "noise": kind}
+        columns = ["gamma", "seed", "id", "weight", last]
+        return self.folder(run).read_examples(columns, **keys).rename(columns={last: "score"})
 
     def test_verdicts(self, run: int) -> list[Any]:
         """The verdict on each layer's constraint on test data, under the noise of training."""
-        own = self.runs.loc[run]
-        table = tables.read_table(own["results"], "constraints")
-        is_trained = table["gamma"] == own["gamma_train"]
-        return each(table[(table["perturbation"] == own["kind"]) & is_trained])
+        own, rows = self.row(run), self.layers[self.layers["run"] == run]
+        trained = rows["gamma"] == training_level(own.kind, own.gamma_train)
+        mine = rows[(rows["split"] == "test") & (rows["perturbation"] == own.kind) & trained]
+        known = self.folder(run).finished_info()
+        return tables.verdicts(known, mine, has_slack=own.has_slack) if len(mine) else []
 
     def samples(self, run: int) -> dict[str, bytes]:
         """The saved pictures of test examples, by file name."""
-        path = self.row(run).results
-        names = sorted(found.name for found in (path / "samples").glob("*.png"))
-        return {name: checksums.read_checked(path, f"samples/{name}") for name in names}
+        return {path.name: content for path, content in self._extra(run, "samples/*.png")}
 
     def completions(self, run: int) -> dict[str, list[dict[str, str]]]:
         """Answers to instructions, by the name of their file."""
-        found = sorted((self.row(run).results / "completions").glob("*.json"))
-        own = [path for path in found if "-against-" not in path.stem]
-        return {path.stem: completions.read_completions(path) for path in own}
+        found = self._extra(run, "completions/*.json")
+        return {p.stem: json.loads(text) for p, text in found if "-against-" not in p.stem}
+
+    def _extra(self, run: int, pattern: str) -> list[tuple[Path, bytes]]:
+        folder = self.folder(run)
+        found = sorted((folder.path / "extra").glob(pattern))
+        return [(path, folder.read(path.relative_to(folder.path).as_posix())) for path in found]
 
     def recipe_text(self, run: int) -> str:
         """The settings of a run as its folder has them."""
-        return checksums.read_checked(self.row(run).path, "recipe.yaml").decode()
+        return self.folder(run).read("recipe.yaml").decode()
+
+
+@lru_cache(maxsize=4096)
+def _bins(
+    path: Path, weights: str, data: str, kind: str, level: float, n_layers: int
+) -> pd.DataFrame:
+    keys = {"split": "test", "data": data, "weights": weights, "noise": kind, "gamma": level}
+    losses = [f"loss_{layer}" for layer in range(1, n_layers + 1)]
+    try:
+        return tables.ratio_bins(RunFolder(path).read_examples(losses, **keys))
+    except UserError:  # paired.py warns of a damaged file
+        return _no_bins()
+
+
+def _no_bins() -> pd.DataFrame:
+    columns = ["left", "right", "share", "cumulative", "run", "perturbation", "gamma"]
+    return pd.DataFrame(columns=columns)
 
 
 @dataclass
@@ -157,53 +196,58 @@ def read(folders: Sequence[Path]) -> Frames:
     return frames
 
 
-def read_two(first: Path, second: Path) -> Frames:
-    """Two runs, numbered 0 and 1; the folders `best`, `last` and `on-…` of a run are runs, too."""
-    return _joined([_read(first), _read(second)], [])
+def read_two(first: Path, second: Path, weights: str | None = None, data: str = OWN) -> Frames:
+    """Two runs, numbered 0 and 1; with some of their weights, on some test data."""
+    return _joined([_read(path, weights, data) for path in (first, second)], [])
 
 
 # ---------------------------------------------------------------- one folder
 
 
-def _read(path: Path) -> _Read:
+def _read(path: Path, weights: str | None = None, data: str = OWN) -> _Read:
     try:
-        return _read_whole(path)
+        return _read_whole(RunFolder(path), weights, data)
     except OSError as error:
         raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
 
 
-def _read_whole(results: Path) -> _Read:
-    path = run_folder(results)
+def _read_whole(folder: RunFolder, weights: str | None, data: str) -> _Read:
+    path = folder.path
     if not (path / "run.json").is_file():
         raise UserError(f"{path}: skipped: training has not finished an epoch yet (no run.json)")
     if not (path / "recipe.yaml").is_file():
         raise UserError(f"{path}: damaged (no recipe.yaml)")
-    inside = subfolder(results, path)
-    begun = info.read_info(path, inside)
+    begun = folder.info()
     if begun.status != "finished":
         status = begun.status or "damaged (run.json has no status)"
         raise UserError(f"{path}: {status}" + (f" ({begun.reason})" if begun.reason else ""))
-    known = info.read_finished_info(path, inside)
+    known = folder.finished_info()
     # The values as they are: a report also covers runs whose plug-in is not installed here.
-    values = checksums.read_as(path, "recipe.yaml", _settings)
-    for name in tables.TABLES:
-        tables.check(path if name == "history" else results, name)
-    names = ("layers", "ood", "ratio_bins", "constraints", "layer_metrics", "validation")
-    read = {name: tables.read_table(results, name) for name in names}
-    row = {**_of_info(known), **_of_recipe(values), "path": path, "results": results}
-    row["task"] = known.other_task or values["task"]
-    row["data"] = inside.data or "own"
-    row["is_own"] = results == path
-    row["weights"] = inside.weights or values["training"].get("select", "best")
-    own = read["validation"][read["validation"]["metric"] == row["metric"]]
-    row["validation_grid"] = dict(zip(own["gamma"], own["value"], strict=True))
-    mine = read["layers"][read["layers"]["split"] == "validation"].sort_values("layer")
+    values = yaml.parse_mapping(folder.read("recipe.yaml").decode(), "recipe.yaml")
+    folder.check("history.csv")
+    row = {**_of_info(known), **_of_recipe(values), "path": path, "data": data}
+    own = row["weights"]
+    row["weights"] = weights = weights or own
+    row["has_slack"], row["is_own"] = weights == own, weights == own and data == OWN
+    if data != OWN:
+        other = known.other_tests.get(data)
+        row["task"], row["test_data"] = (
+            (other.task, other.test_data) if other else (values["task"], "")
+        )
+    found = {name: folder.read_table(name) for name in ("ood", "layers")}
+    for name, table in found.items():
+        is_mine = (table["weights"] == weights) & table["data"].isin([data, OWN])
+        found[name] = table[is_mine & ((table["data"] == data) | (table["split"] != "test"))]
+    found["layers"] = tables.over_seeds(found["layers"], is_root=row["is_root"])
+    ood, layers = found["ood"], found["layers"]
+    checked = ood[ood["split"] == "validation"]
+    row["validation_grid"] = dict(zip(checked["gamma"], checked["value"], strict=True))
+    mine = layers[layers["split"] == "validation"].sort_values("layer")
     row["validation_metric"] = float(mine["metric"].iloc[-1]) if len(mine) else math.nan
-    return _Read(row, read)
-
-
-def _settings(content: bytes) -> dict[str, Any]:
-    return yaml.parse_mapping(content.decode(), "recipe.yaml")
+    found["ood"] = ood[ood["split"] == "test"]
+    return _Read(
+        row, {name: t.rename(columns={"noise": "perturbation"}) for name, t in found.items()}
+    )
 
 
 def _of_info(known: info.FinishedInfo) -> dict[str, Any]:
@@ -256,6 +300,8 @@ def _of_recipe(values: dict[str, Any]) -> dict[str, Any]:
         "descent": values["descent"],
         "published": values.get("published"),
         "reproduces": values.get("reproduces") or "",
+        "task": task,
+        "weights": values["training"].get("select", "best"),
         "kept": (values.get("checkpoints") or {}).get("keep") != "none-when-finished",
         "edition": "",
         "measure": "",
@@ -276,16 +322,11 @@ def _joined(runs: Sequence[_Read], warnings: list[str]) -> Frames:
         parts = [run.tables[name].assign(run=number) for number, run in enumerate(runs)]
         return pd.concat(parts, ignore_index=True)
 
-    keys = ["run", "split", "perturbation", "gamma", "layer"]
-    further = joined("layer_metrics").rename(columns={"value": "psnr"})
-    # On test data, also the constraint's standard error and PSNR.
-    layers = joined("layers")
-    for column, table in (
-        ("standard_error", joined("constraints")),
-        ("psnr", further[further["name"] == PSNR]),
-    ):
-        layers = layers.merge(table.assign(split="test")[[*keys, column]], "left", keys)
-    return Frames(facts, _points(joined("ood"), facts), layers, joined("ratio_bins"), warnings)
+    layers, points = joined("layers"), _points(joined("ood"), facts)
+    for table, column in ((layers, "metric"), (points, "value")):
+        is_rmse = (facts["metric"] == "RMSE").loc[table["run"]].to_numpy()
+        table["psnr"] = tables.psnr(table[column].where(is_rmse))
+    return Frames(facts, points, layers, warnings)
 
 
 def _points(ood: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -294,23 +335,11 @@ def _points(ood: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     `low` and `high` are the ends of its interval over test examples, `input` the metric of the
     noisy input itself, `place` is ID or OOD, `drawn` the noise seeds.
     """
-    names = ["value", "low", "high", "input", "psnr"]
-    keys = ["run", "perturbation", "gamma"]
-    spelled = {
-        (number, text): name
-        for number, metric in runs["metric"].items()
-        for text, name in zip(
-            [*metric_and_ends(metric), input_metric(metric), PSNR], names, strict=True
-        )
-    }
-    ood = ood.assign(name=[spelled.get(key) for key in zip(ood["run"], ood["metric"], strict=True)])
-    grouped = ood.groupby([*keys, "name"])["value"]
-    # A pivot table would drop NaN, and with it the level.
-    means = grouped.mean().where(grouped.count() == grouped.size())
-    table = means.unstack("name").reindex(columns=names)
-    of_level = ood.groupby(keys)
-    table["n"] = of_level["n"].first()
-    drawn = {key: tuple(sorted({*seeds})) for key, seeds in of_level["seed"]}
+    grouped = ood.groupby(["run", "perturbation", "gamma"])
+    names = ["value", "low", "high", "input"]
+    table = grouped[names].mean().where(grouped[names].count().eq(grouped.size(), axis=0))
+    table["n"] = grouped["n"].first()
+    drawn = {key: tuple(sorted({*seeds})) for key, seeds in grouped["seed"]}
     table["drawn"] = pd.Series(drawn, index=table.index)
     table = table.reset_index()
     table["noise_seeds"] = table["drawn"].map(len).astype(int)

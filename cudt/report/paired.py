@@ -15,8 +15,8 @@ import pandas as pd
 
 from cudt.config.levels import distribution, scale_of
 from cudt.evaluation import intervals
-from cudt.evaluation.curves import area_under_curve
 from cudt.evaluation.intervals import Array
+from cudt.evaluation.tables import area_under_curve
 from cudt.report.compare import SIDES, Side, choose, pairs
 from cudt.report.frames import Frames
 from cudt.utils.errors import UserError
@@ -143,10 +143,8 @@ def read_scores(frames: Frames, run: int, noise: str) -> Scores:
     levels = points["gamma"].to_numpy()
 
     def outdated(problem: str) -> NoIntervalError:
-        command = as_command("eval-ood", facts["results"])
-        return NoIntervalError(
-            f"{facts['results']}: {problem}; to fix it, run `{command}` at every level"
-        )
+        command = as_command("eval-ood", "--again", facts["path"])
+        return NoIntervalError(f"{facts['path']}: {problem}; to fix it, run `{command}`")
 
     table = frames.scores(run, noise)
     table = table[table["gamma"].isin(levels) & table["seed"].isin(seeds)]
@@ -156,7 +154,7 @@ def read_scores(frames: Frames, run: int, noise: str) -> Scores:
     values[cells], weights[cells], is_present[cells] = table["score"], table["weight"], 1
     if is_present.sum() < len(table):
         raise NoIntervalError(
-            f"{facts['results']}: some test examples share an id and cannot be paired"
+            f"{facts['path']}: some test examples share an id and cannot be paired"
         )
     missing = levels[(is_present.sum(0) == 0).any(-1)]
     if len(missing):

@@ -354,7 +354,8 @@ def hyper_parameters(runs: pd.DataFrame) -> tuple[list[TextTable], pd.DataFrame]
     for file, title in _FILES.items():
         lines = []
         for row in pd.read_csv(folder() / file).to_dict("records"):
-            mine = constrained[[_belongs_to(run, row) for run in each(constrained)]]
+            chosen = [run.Index for run in each(constrained) if _belongs_to(run, row)]
+            mine = constrained.loc[chosen]
             used |= {*mine.index}
             # Losses are comparable only within a cell, so the best run is selected within each.
             cells = by_cell(mine) if len(mine) else {None: mine}

@@ -5,13 +5,18 @@ anything.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
+from cudt.config import other_data
+from cudt.config.recipe import NamedRecipe
+from cudt.config.schema import NamedSection
+from cudt.data import hub
 from cudt.data.hub import DEFAULT_ROOT
-from cudt.models.needs import missing as missing_for_recipe
-from cudt.models.needs import missing_data
+from cudt.models.base import check_model
 from cudt.reproduce.scale import Completions, Experiment
-from cudt.tasks import other_data
+from cudt.tasks.base import status_of
+from cudt.utils.errors import UserError
 
 
 def missing(experiment: Experiment, data_root: Path | None) -> list[str]:
@@ -51,3 +56,22 @@ def missing_other(experiment: Experiment, data_root: Path | None) -> list[str]:
 def _missing_of(experiment: Experiment, name: str, data_root: Path | None) -> list[str]:
     own = experiment.sweep.first_recipe.settings.task
     return list(missing_data(other_data.named(own, name, "on").task, data_root))
+
+
+def missing_for_recipe(recipe: NamedRecipe, data_root: Path | None) -> list[str]:
+    """What a recipe cannot be trained without, and how to get it; empty if nothing is missing."""
+    settings, found = recipe.settings, []
+    try:
+        check_model(settings.model, settings.task, data_root)
+        if settings.model.tokenizer_source is not None:
+            hub.check(settings.model.tokenizer_source, data_root)
+    except UserError as error:
+        found.append(str(error))
+    return list(dict.fromkeys([*found, *missing_data(settings.task, data_root)]))
+
+
+def missing_data(task: NamedSection, data_root: Path | None) -> Iterator[str]:
+    """What is missing of a task's published data, unless the hub or its cache has it."""
+    found = status_of(task, data_root)
+    if found is not None and found.problem and not found.is_elsewhere:
+        yield f"dataset {found.name}: {found.problem}"

@@ -19,14 +19,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from cudt.config import errors
+from cudt.config import errors, other_data
 from cudt.config import recipe as recipes
 from cudt.config.recipe import checked_name
 from cudt.config.schema import Count, CountFromZero, NoiseName, NotNegative, Positive, Section
+from cudt.config.tasks import VideoSection as VideoConfig
 from cudt.sweep import definition
 from cudt.sweep.definition import Sweep
-from cudt.tasks import other_data
-from cudt.tasks.video_denoising import VideoConfig
 from cudt.utils.errors import UserError
 
 #: The folder of generated data and weights, below the folder of a reproduction.

@@ -1,45 +1,104 @@
-"""Exporting a trained model for other libraries, as transformers or peft saves it, with a model
-card.
-"""
+"""Exports a trained model as transformers or peft saves it, with a model card."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cudt.models.layer_losses import LayerwiseLosses
-from cudt.runs.card import Card, Library
+from cudt.config.levels import distribution, scale_of
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
 from cudt.utils.files import folder_next_to, make_readable, write_text
 
+if TYPE_CHECKING:
+    from cudt.models.layer_losses import LayerwiseLosses
 
-def export(run: Run, layerwise: LayerwiseLosses, target: Path) -> None:
-    """Save the run's model, its tokenizer and a card into a new folder, which is renamed into
-    place at the end, so that it is always complete.
+#: What a card says of the objective.
+_OBJECTIVES = {
+    "erm": "Trained on the loss of its last layer alone.",
+    "supervised": "Trained on the mean loss of all layers (deep supervision), without constraints.",
+}
+
+
+def export(run: Run, layerwise: LayerwiseLosses, folder: Path) -> None:
+    """Write the run's model, its tokenizer and a card into a new folder, which is complete once it
+    is there.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with folder_next_to(target) as temporary:
-        folder = temporary / target.name
-        lines = layerwise.model.save_pretrained(folder)
+    if folder.exists():
+        raise UserError(f"{folder}: already exists; give a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder_next_to(folder) as temporary:
+        made = temporary / folder.name
+        lines = layerwise.model.save_pretrained(made)
         if lines is None:
-            kind = run.recipe.settings.model.name
-            raise UserError(f"{run.path}: no other library can load a model of kind {kind}")
+            name = run.recipe.settings.model.name
+            raise UserError(f"model {name} has no format of another library; only cudt loads it")
         if layerwise.task.tokenizer is not None:
-            layerwise.task.tokenizer.save_pretrained(folder)
+            layerwise.task.tokenizer.save_pretrained(made)
         # Replaces peft's own card, which is an empty template.
-        card = Card(library_of(folder), base_of(run), lines.replace("FOLDER", target.name))
-        write_text(folder / "README.md", card.text(run))
-        for file in folder.iterdir():
+        write_text(
+            made / "README.md", card(run, made, lines.strip().replace("FOLDER", folder.name))
+        )
+        for file in made.iterdir():
             make_readable(file)
-        folder.replace(target)
+        made.replace(folder)
 
 
-def library_of(folder: Path) -> Library:
-    """The library that loads an exported model."""
-    return "peft" if (folder / "adapter_config.json").is_file() else "transformers"
+def card(run: Run, folder: Path, lines: str) -> str:
+    """The card of an exported model in Markdown; no licence, because that of the base model and of
+    the data is not known.
+    """
+    info, library = run.finished_info(), "transformers"
+    if (folder / "adapter_config.json").is_file():
+        library = "peft"
+    base = getattr(run.recipe.settings.model, "pretrained", None)
+    head = ["---", f"library_name: {library}", *([f"base_model: {base}"] if base else [])]
+    head += [
+        "tags:",
+        "- cudt",
+        "- layerwise-descent",
+        "---",
+        "",
+        f"# {info.recipe}, {info.objective}",
+    ]
+    begun = (
+        f"Trained by cudt {info.versions.get('cudt', '')} with the recipe `{info.recipe}`, "
+        f"objective `{info.objective}`, seed {info.seed}, on noise of γ = {info.gamma_train:g} "
+        f"(σ = γ·σ_x, σ_x = {info.sigma_x.training:.4g})."
+    )
+    asked = "(1 − α_1)·…·(1 − α_l)·f_0" if info.form == "ladder" else "(1 − α_l)·f_(l−1)"
+    kept = "kept" if info.feasible else "not all kept"
+    constrained = (
+        f"Every layer was asked to lower the loss, f_l ≤ {asked}, from f_0 = {info.reference:.4g}; "
+        f"on validation data the constraints are {kept}."
+    )
+    text = [*head, "", begun, "", _OBJECTIVES.get(info.objective, constrained), ""]
+    text += ["| layer | validation loss | allowed | constraint |", "|---|---|---|---|"]
+    text += [
+        f"| {one.layer} | {one.loss:.4g} | {one.allowed:.4g} | {one.verdict} |"
+        for one in info.verdicts
+    ]
+    needed = "peft and transformers" if library == "peft" else "transformers"
+    load = ["## Load", "", f"With {needed}; cudt is not needed.", "", "```python", lines, "```"]
+    return "\n".join([*text, *_under_noise(run), "", *load, ""])
 
 
-def base_of(run: Run) -> str | None:
-    """The pretrained model that training began with; None for a model without one."""
-    began = getattr(run.recipe.settings.model, "pretrained", None)
-    return None if began is None else str(began)
+def _under_noise(run: Run) -> list[str]:
+    """The test metric at each noise level; empty before an evaluation."""
+    info, ood = run.finished_info(), run.rows("ood")
+    if ood.empty:
+        return []
+    better = "higher" if info.metric.higher_is_better else "lower"
+    found = [
+        *("", f"## Under noise ({info.metric.name}, {better} is better)", ""),
+        *("| noise | level | | value | 95 % interval | examples |", "|---|---|---|---|---|---|"),
+    ]
+    for noise, gamma in ood[["noise", "gamma"]].drop_duplicates().itertuples(index=False):
+        rows = ood[(ood["noise"] == noise) & (ood["gamma"] == gamma)]
+        value, low, high = rows[["value", "low", "high"]].mean()
+        place = distribution(noise, gamma, info.gamma_train)
+        interval = f"{low:.4g} to {high:.4g}" if low == low else ""
+        level = f"{scale_of(noise).symbol} = {gamma:g}"
+        n = rows["n"].iloc[0]
+        found.append(f"| {noise} | {level} | {place} | {value:.4g} | {interval} | {n} |")
+    return found

@@ -184,6 +184,7 @@ def discard(run: Run) -> None:
     _delete_all_but(run, [])
     for which in get_args(Weights):
         if which not in run.recipe.settings.checkpoints.kept:
+            run.forget(f"checkpoints/{which}.safetensors")
             run.weights_file(which).unlink(missing_ok=True)
 
 

@@ -10,7 +10,6 @@ import gc
 import json
 import platform
 import shlex
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,21 +30,25 @@ from cudt.config.differences import flat_settings
 from cudt.config.models import PretrainedSection
 from cudt.config.recipe import NamedRecipe
 from cudt.data import hub
-from cudt.data.loading import batches
-from cudt.data.splits import SEEN
+from cudt.data.loader import batches
 from cudt.method.constraints import FAILING, is_feasible, is_monotone, loss_asked_of_last
 from cudt.method.descent import LayerwiseDescent, descent_of
 from cudt.method.objectives import Objective, make_objective
-from cudt.models.base import build_model
+from cudt.models.base import build_model, check_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
-from cudt.models.needs import check_model
 from cudt.models.sharding import Sharding, is_sharded, sharding_for
 from cudt.runs import info
-from cudt.runs.data_root import data_root_of
-from cudt.runs.find import run_for
 from cudt.runs.info import RunInfo
-from cudt.runs.run import Run, check_same_base, check_same_data, write_recipe
-from cudt.tasks.base import build_task
+from cudt.runs.run import (
+    OWN,
+    Run,
+    check_same_base,
+    check_same_data,
+    data_root_of,
+    run_for,
+    write_recipe,
+)
+from cudt.tasks.base import SEEN, build_task
 from cudt.training.checkpoint import discard, load_weights
 from cudt.training.display import Display
 from cudt.training.trainer import AfterEpoch, Trainer
@@ -95,14 +98,13 @@ def train(
         precision = recipe.settings.training.precision
         accelerator = accelerator_for(device, precision, track.names, folder)
         # Everything that can be wrong with recipe or data fails here, before anything is written.
-        with data_root_of(run, data_root) as root:
-            trainer, started = _prepared(run, accelerator, display, root, after_epoch)
-        is_main = accelerator.is_main_process
-        with run.locked(wait=wait) if is_main else contextlib.nullcontext():
+        root = data_root_of(run, data_root)
+        trainer, started = _prepared(run, accelerator, display, root, after_epoch)
+        with run.locked(wait=wait):
             accelerator.wait_for_everyone()
             # Another command may have finished it meanwhile.
             if run.info().status != "finished":
-                if is_main:
+                if accelerator.is_main_process:
                     if trainer.objective.is_constrained:
                         _announce(announce, trainer.descent)
                     write_recipe(run)
@@ -162,8 +164,7 @@ def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosse
     """The trained model of a finished run, and its task."""
     chosen = choose(device)
     make_current(chosen)
-    with data_root_of(run, data_root) as root:
-        layerwise = assemble_model(run.recipe, root, chosen)
+    layerwise = assemble_model(run.recipe, data_root_of(run, data_root), chosen)
     check_same_base(run, layerwise.frozen_digest())
     layerwise.load_learned_weights(load_weights(run))
     return layerwise.eval()
@@ -296,17 +297,19 @@ def _conclude(trainer: Trainer) -> None:
     trainer.accelerator.log(values, step=now.step)
     if not trainer.accelerator.is_main_process:
         return
-    # Sealed, now that it does not grow any more.
-    with run.replacing("history.csv") as temporary:
-        shutil.copyfile(run.path / "history.csv", temporary)
+    run.seal("history.csv")
     layers = pd.DataFrame(
         {
             "split": "validation",
-            "perturbation": settings.noise.kind,
+            "data": OWN,
+            "weights": select,
+            "noise": settings.noise.kind,
             "gamma": settings.noise.gamma_train,
+            "seed": 0,
             "layer": range(1, len(verdicts) + 1),
             "loss": losses.tolist(),
             "metric": [task.metric(score) for score in measured.layer_scores.tolist()],
+            "standard_error": [one.standard_error for one in verdicts],
         }
     )
     run.write_table("layers", layers)

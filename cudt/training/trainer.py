@@ -28,19 +28,23 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from cudt.config.schema import Training
-from cudt.data.batching import Batch, n_batches, split_updates, updates
-from cudt.data.loading import ALL, Loader, Share, batches
-from cudt.data.splits import Split
+from cudt.data.loader import ALL, Batch, Loader, Share, batches, n_batches, split_updates, updates
 from cudt.method import constraints
 from cudt.method.constraints import LayerVerdict
-from cudt.method.measurement import Measurement
 from cudt.method.objectives import Objective
 from cudt.models.base import LayeredModel
-from cudt.models.compiled import compile_layers
-from cudt.models.layer_losses import LayerwiseLosses, draw_noise, measure_batches, measure_sigma
+from cudt.models.layer_losses import (
+    LayerwiseLosses,
+    Measurement,
+    draw_noise,
+    measure_batches,
+    measure_sigma,
+)
+from cudt.models.pretrained import compile_layers
 from cudt.models.sharding import prepared, whole
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run
+from cudt.tasks.base import Split
 from cudt.training.checkpoint import Checkpoints, Row
 from cudt.training.display import Display, validation_line
 from cudt.utils.device import matmul_in, random_state, seed_process, set_random_state
@@ -264,7 +268,7 @@ class Trainer:
 
     def _wait_for_losses(self, sums: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """f and the norm of the primal gradient, on the CPU: the only wait for the device in an
-        update.
+        update, but for the log form, where ∂J/∂f needs f on the CPU.
 
         Whatever else the CPU has to know comes with them (whether a process was asked to stop) or
         follows from them on the CPU (λ, the layers that have no weight in the next update,
@@ -395,20 +399,19 @@ class Trainer:
         self.display.update(now.step, self.n_updates, f.tolist())
         if now.step % self.settings.training.log_every:
             return
-        for layer, loss in zip(self.objective.layers, f.tolist(), strict=True):
-            self._record("train", {"loss": loss}, layer)
+        values = {"loss": f}
         if self.objective.constrains:
             g, multipliers = descent.violations(f), descent.multiplier_values
-            by_layer = {
+            values |= {
                 "violation": g,
                 "price": g * multipliers,
                 "multiplier": multipliers,
                 "slack": descent.slack,
                 "weight": descent.effective_weights(),
+                "multiplier_norm": multipliers.norm(),
             }
-            self._record("train", {name: values.tolist() for name, values in by_layer.items()})
-            self._record("train", {"multiplier_norm": multipliers.norm().item()})
-        self._record("train", {"gradient_norm": gradient_norm.item()})
+        values["gradient_norm"] = gradient_norm
+        self._record("train", {name: value.tolist() for name, value in values.items()})
 
     def _log_validation(self, measured: Measurement, verdicts: list[LayerVerdict]) -> None:
         now, name, losses = self.progress, self.task.metric_name, measured.layer_losses.tolist()
@@ -417,24 +420,22 @@ class Trainer:
         if self.settings.training.early_stopping is not None:
             self._record("validation", {"validations_since_best": now.since_best})
         where = f"epoch {now.epoch + 1}/{self.settings.training.epochs}, update {now.step}"
-        metric = f"{name} {metrics[-1]:.4g}"
-        words = [one.verdict for one in verdicts]
+        metric, words = f"{name} {metrics[-1]:.4g}", [one.verdict for one in verdicts]
         line = validation_line(self.objective, losses, metric, words)
         self.display.validated(f"{where}  {line}")
 
-    def _record(
-        self, split: str, values: Mapping[str, float | list[float]], layer: int = 0
-    ) -> None:
-        """Add rows of history.csv, and send them to the trackers: lists have a value for each of
-        the layers 1 … L; layer 0 is the whole model.
+    def _record(self, split: str, values: Mapping[str, float | list[float]]) -> None:
+        """Add rows of history.csv, and send them to the trackers. A list has values of the last
+        layers, or of all; a number is of the whole model, which is layer 0.
         """
         now, tracked = self.progress, {}
         for name, given in values.items():
-            group = name if split == "train" else f"{name}_{split}"
-            layers = enumerate(given, 1) if isinstance(given, list) else [(layer, given)]
-            for number, value in layers:
-                self.rows.append((now.step, now.epoch + 1, split, number, name, value))
-                tracked[f"{group}/layer_{number:02}" if number else group] = value
+            listed = given if isinstance(given, list) else [given]
+            first = self.model.n_layers - len(listed) + 1 if isinstance(given, list) else 0
+            for layer, value in enumerate(listed, first):
+                self.rows.append((now.step, now.epoch + 1, split, layer, name, value))
+                group = name if split == "train" else f"{name}_{split}"
+                tracked[f"{group}/layer_{layer:02}" if layer else group] = value
         self.accelerator.log(tracked, step=now.step)
 
 

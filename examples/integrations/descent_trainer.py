@@ -5,7 +5,7 @@ import tempfile
 import torch
 from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
 
-from cudt.integrations.transformers import Descent, DescentTrainer, Noise
+from cudt.integrations.trainer import Descent, DescentTrainer, Noise
 
 torch.manual_seed(0)
 size = {"vocab_size": 20, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
@@ -34,8 +34,8 @@ with tempfile.TemporaryDirectory() as folder:
         ),
         train_dataset=examples[:256],
         eval_dataset=examples[256:],
-        descent=Descent(alpha=0.1, resilience="decay", beta=10.0),
+        descent=Descent(alpha=0.1),
         noise=Noise(gamma_train=0.2),
     )
     trainer.train()
-print(f"multipliers {trainer.problem.descent.multiplier_values}")
+print(f"multipliers {trainer.descent.multiplier_values}")

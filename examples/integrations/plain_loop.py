@@ -1,6 +1,4 @@
-"""A classifier trained without constraints, for comparison with pytorch_loop.py: python
-plain_loop.py.
-"""
+"""A classifier without constraints, for comparison with pytorch_loop.py."""
 
 import torch
 from torch.utils.data import DataLoader

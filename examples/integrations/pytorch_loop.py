@@ -1,6 +1,4 @@
-"""The classifier of plain_loop.py, in which every layer has to lower the loss: python
-pytorch_loop.py.
-"""
+"""The classifier of plain_loop.py, in which every layer has to lower the loss."""
 
 import torch
 from torch.utils.data import DataLoader
@@ -21,8 +19,7 @@ examples = [
 loader = DataLoader(examples, batch_size=32, shuffle=True)
 
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-descent = cudt.LayerwiseDescent(n_layers=4, alpha=0.1, reference=0.69, resilience="slack", beta=1.0)
-descent.add_slack_to(optimizer)
+descent = cudt.LayerwiseDescent(4, alpha=0.1, reference=0.69, resilience="decay", beta=10.0)
 for epoch in range(10):
     for batch in loader:
         f = cudt.layer_losses(model, batch)

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from cudt.data import hub
-from cudt.tasks import datasets
+from cudt.runs.info import RunInfo
+from cudt.tasks import base
 from tests.cli.conftest import CommandLine
 
 
@@ -12,9 +13,9 @@ def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """No network, no weights in the hub's cache and no data set, whatever this machine has."""
     monkeypatch.setattr(hub, "is_reachable", lambda: False)
     monkeypatch.setattr(
-        "cudt.models.needs.missing", lambda recipe, root: [f"{recipe.name}-weights"]
+        "cudt.reproduce.needs.missing_for_recipe", lambda recipe, root: [f"{recipe.name}-weights"]
     )
-    monkeypatch.setattr(datasets, "find", lambda root: [])
+    monkeypatch.setattr(base, "published", lambda root: [])
 
 
 def test_a_missing_weight_is_named_with_its_recipe(call: CommandLine):
@@ -32,13 +33,14 @@ def test_a_folder_or_a_data_root_that_does_not_exist(call: CommandLine):
 
 def test_unfinished_and_damaged_runs_are_listed(call: CommandLine, copy):
     assert "1 finished" in call("doctor", "copy")[1]
-    (copy.path / "history.csv").write_text("changed")
+    history = copy.path / "history.csv"
+    before = history.read_bytes()
+    history.write_text("changed")
     code, printed, _ = call("doctor", "copy")
     assert code == 1
     assert "problem     copy/history.csv: damaged" in printed
-    (copy.path / "checksums.json").unlink()
-    text = (copy.path / "run.json").read_text()
-    (copy.path / "run.json").write_text(text.replace('"status": "finished"', '"status": "running"'))
+    history.write_bytes(before)
+    copy.update_info(RunInfo(status="running"))
     code, printed, _ = call("doctor", "copy")
     assert code == 0
     assert "unfinished  copy: resume it: cudt train" in printed

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from cudt.evaluation import evaluate
-from cudt.runs.find import open_run
+from cudt.runs.run import open_run
 from cudt.training import train as training
 from cudt.utils.errors import TrainingStoppedError
 from tests.cli.conftest import SMALL, contents
@@ -42,7 +42,7 @@ def test_it_trains_evaluates_and_reports_and_does_nothing_twice(call, tmp_path, 
     assert {run.path.name for run in runs} == expected
     for run in runs:
         ood = run.read_table("ood")
-        assert ood["perturbation"].unique().tolist() == ["uniform"]
+        assert ood["noise"].unique().tolist() == ["uniform"]
         assert ood["gamma"].unique().tolist() == [0, 0.5, 1]
     table = pd.read_csv(tmp_path / "outputs/report-reviews-ut/table.csv")
     assert table[["objective", "seeds"]].to_numpy().tolist() == [["constrained", 2], ["erm", 2]]
@@ -50,7 +50,7 @@ def test_it_trains_evaluates_and_reports_and_does_nothing_twice(call, tmp_path, 
     assert "next:" not in output
 
     before = contents(tmp_path / "outputs/reviews-ut")
-    monkeypatch.setattr(evaluate, "evaluate_ood", lambda *_: pytest.fail("evaluated again"))
+    monkeypatch.setattr(evaluate, "load", lambda *_: pytest.fail("evaluated again"))
     code, output, _ = call(*command)
     assert code == 0
     assert output.count("already finished: ") == output.count("already evaluated: ") == 4
@@ -64,7 +64,7 @@ def test_a_noise_that_is_new_is_evaluated_in_addition(call, tmp_path):
     assert code == 0
     assert "already evaluated" not in output
     (path,) = tmp_path.glob("outputs/reviews-ut/*")
-    assert open_run(path).read_table("ood")["perturbation"].unique().tolist() == [
+    assert open_run(path).read_table("ood")["noise"].unique().tolist() == [
         "gaussian",
         "uniform",
     ]
@@ -78,7 +78,7 @@ def test_the_runs_that_finish_are_reported_though_another_one_stops(call, monkey
             raise TrainingStoppedError("the loss is not finite")
         return train(recipe, *rest, **more)
 
-    monkeypatch.setattr(launch, "train", stop_erm)
+    monkeypatch.setattr(training, "train", stop_erm)
     code, _, error = call("experiment", "reviews-ut", *SMALL, "--device", "cpu")
     assert (code, error) == (1, "stopped: the loss is not finite\n")
     table = pd.read_csv(tmp_path / "outputs/report-reviews-ut/table.csv")

@@ -13,10 +13,8 @@ import pytest
 
 from cudt.cli import main as cli
 from cudt.evaluation import generate
-from cudt.evaluation.generate import Request
-from cudt.runs.find import open_run
-from cudt.runs.run import Run
-from cudt.utils.errors import DataWarning
+from cudt.evaluation.generate import Decoding, Request
+from cudt.runs.run import Run, open_run
 from cudt.utils.shown import printable
 from tests.cli.conftest import contents
 from tests.instructions import train, write_instructions, write_recipe
@@ -76,7 +74,9 @@ def call(monkeypatch, capsys, pair, tmp_path) -> CommandLine:
 
 
 def written(run: str, name: str = "ask-gamma0-seed0-tokens6") -> list[dict[str, str]]:
-    return json.loads((Path(run) / "completions" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (Path(run) / "extra" / "completions" / f"{name}.json").read_text(encoding="utf-8")
+    )
 
 
 def refused(call: CommandLine, *arguments: str, asked: str | None = "ask.json") -> str:
@@ -93,7 +93,7 @@ def test_one_run_writes_its_completions_and_says_where(call):
     code, output, _ = call("one", "--gamma", "0.5", "--noise-seed", "3", "--batch-size", "2")
     assert code == 0
     name = "ask-gamma0.5-seed3-tokens6"
-    assert f"completions in one/completions/{name}.json" in output
+    assert f"completions in one/extra/completions/{name}.json" in output
     assert [one["instruction"] for one in written("one", name)] == [
         row["instruction"] for row in ASKED
     ]
@@ -104,7 +104,7 @@ def test_two_runs_are_also_written_into_one_file(call):
     code, output, _ = call("one", "two")
     assert code == 0
     pairs = written("one", "ask-gamma0-seed0-tokens6-against-two")
-    assert "both runs in one/completions/ask-gamma0-seed0-tokens6-against-two.json" in output
+    assert "both runs in one/extra/completions/ask-gamma0-seed0-tokens6-against-two.json" in output
     for pair, first, second in zip(pairs, written("one"), written("two"), strict=True):
         assert pair == {
             "instruction": first["instruction"],
@@ -161,13 +161,13 @@ def test_prompts_with_weights_that_are_not_the_runs_own_measure_their_noise_and_
     """All weights are trained, so that those of the last epoch have a σ_x of their own."""
     settings = ("training.epochs=2", "training.learning_rate=3e-2", "model.lora=null")
     run = open_run(train(folder, tmp_path, *settings).path, "last")
-    asked = generate.Decoding(1.0, 0, 6, 8)
+    asked = Decoding(1.0, 0, 6, 8)
     before = contents(run.path)
     outputs = generate.answer(run, [row["instruction"] for row in ASKED], asked, "cpu", folder)
     assert contents(run.path) == before
     (tmp_path / "ask.json").write_text(json.dumps(ASKED))
     path = generate.generate(
-        run, Request(tmp_path / "ask.json", 1.0, 0, 6), "cpu", folder, lambda rows, *_: rows
+        run, Request(tmp_path / "ask.json", asked), "cpu", folder, lambda rows, *_: rows
     )
     assert [one["output"] for one in json.loads(path.read_text(encoding="utf-8"))] == outputs
 
@@ -180,45 +180,3 @@ def test_a_prompt_or_a_file_is_given_and_not_both(call):
         refused(call, "one", "--prompt", "a", "--limit", "1", asked=None)
         == "--limit: for --instructions only\n"
     )
-
-
-# ---------------------------------------------------------------- errors
-
-
-def test_other_instructions_in_a_file_of_the_same_name_are_refused_and_nothing_is_lost(call):
-    assert call("one", "--limit", "2")[0] == 0
-    before = written("one")
-    Path("ask.json").write_text(json.dumps([ASKED[0], {"instruction": "Say black."}]))
-    assert "contains completions of other instructions" in refused(call, "one")
-    Path("ask.json").write_text(json.dumps([{**ASKED[0], "input": "loudly"}, ASKED[1]]))
-    assert "contains completions of other instructions" in refused(call, "one")
-    assert written("one") == before
-
-
-@pytest.mark.parametrize("content", ["[{", '[{"output": "red"}]'])
-def test_damaged_completions_are_refused(call, content):
-    path = Path("one/completions/ask-gamma0-seed0-tokens6.json")
-    path.parent.mkdir()
-    path.write_text(content)
-    assert "damaged" in refused(call, "one")
-    assert path.read_text() == content
-
-
-def test_a_model_that_writes_no_text_is_refused(call, trained_run):
-    shutil.copytree(trained_run.path, "encoder")
-    assert refused(call, "encoder").startswith(
-        "'encoder' has model unrolled, which does not generate text; use a run with model causal"
-    )
-
-
-def test_a_prompt_that_is_too_long_is_cut_with_a_warning(pair, tmp_path):
-    shutil.copytree(pair[0].path, tmp_path / "run")
-    words = "Sort these: " + "red, blue, " * 100
-    (tmp_path / "long.json").write_text(json.dumps([{"instruction": words}]))
-    request = Request(tmp_path / "long.json", max_new_tokens=6)
-    run = open_run(tmp_path / "run")
-    with pytest.warns(DataWarning, match="instruction 1: truncated to 506 tokens"):
-        (one,) = json.loads(
-            generate.generate(run, request, "cpu", None, lambda rows, *_: rows).read_text()
-        )
-    assert one["instruction"] == words

@@ -11,7 +11,8 @@ import pytest
 
 from cudt import __version__
 from cudt.config import recipe
-from cudt.runs.find import open_run
+from cudt.data.hub import Status
+from cudt.runs.run import open_run
 from cudt.utils.errors import DataWarning
 from tests.cli.conftest import SMALL, contents, cudt
 from tests.conftest import tiny_recipe
@@ -106,15 +107,19 @@ def test_a_warning_about_data_is_one_line_and_the_command_continues(call, tmp_pa
 
 
 def test_warnings_of_libraries_are_shown_unchanged(call, monkeypatch):
-    def warn(_: Path | None) -> list[str]:
+    def warn(_: Path | None) -> list[Status]:
         warnings.warn("of a library", FutureWarning, stacklevel=1)
         warnings.warn("of data", DataWarning, stacklevel=1)
-        return ["done"]
+        return [Status("name", Path("folder"), {}, "")]
 
-    monkeypatch.setattr("cudt.tasks.datasets.lines", warn)
+    monkeypatch.setattr("cudt.tasks.base.published", warn)
     with pytest.warns(FutureWarning, match="^of a library$") as others:
         code, output, error = call("data")
-    assert (code, output, error) == (0, "done\n", "warning: of data\n")
+    assert (code, output.split(), error) == (
+        0,
+        ["name", "complete", "folder"],
+        "warning: of data\n",
+    )
     assert len(others) == 1
 
 
@@ -161,7 +166,7 @@ def test_train_eval_ood_and_report_work_one_after_the_other(tmp_path):
     done.append(cudt("report", cwd=tmp_path))
     assert [one.returncode for one in done] == [0] * 4, "\n".join(one.stderr for one in done)
     trained, _, evaluated, reported = (one.stdout for one in done)
-    assert "epoch 2/2  validation loss by layer" in trained
+    assert "epoch 2/2, update" in trained
     assert (
         f"next: cudt eval-ood outputs/reviews-ut/constrained-{tiny_recipe().identity()}" in trained
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cudt.evaluation.curves import area_under_curve
+from cudt.evaluation.tables import area_under_curve
 from cudt.runs.info import RunInfo
 from tests.cli.conftest import modules_imported_by
 from tests.planted import make_run

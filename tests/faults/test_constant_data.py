@@ -10,15 +10,12 @@ from safetensors.torch import load_file, save_file
 
 from cudt.config import recipe
 from cudt.config.recipe import NamedRecipe
-from cudt.evaluation.evaluate import evaluate_ood
-from cudt.evaluation.grid import Grid
-from cudt.tasks.base import build_task
+from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.utils.errors import DataWarning, UserError
 from tests.conftest import train_quietly
-from tests.evaluation.conftest import untracked
 from tests.pretrained import tiny_pretrained
 from tests.texts import write_recipe, write_reviews
-from tests.videos import noise, write_frames
+from tests.videos import write_frames
 
 
 @pytest.fixture
@@ -57,7 +54,7 @@ def test_every_level_above_0_of_constant_video_is_refused_in_evaluation(constant
     assert run.finished_info().sigma_x.evaluation == 0
     for gammas in ([0.0, 0.5], [0.5]):
         with pytest.raises(UserError, match=r"σ_x = 0: .* use γ = 0 or discrete noise"):
-            evaluate_ood(run, Grid(gammas), "cpu", None, untracked)
+            evaluate_ood(run, Grid(gammas), "cpu", None, lambda items, *_: items)
 
 
 def test_embeddings_that_are_all_0_are_refused(tmp_path, monkeypatch):
@@ -72,23 +69,3 @@ def test_embeddings_that_are_all_0_are_refused(tmp_path, monkeypatch):
         pytest.raises(UserError, match="pretrained weights"),
     ):
         train_quietly(load(write_recipe(tmp_path, str(folder), readout="mean")), tmp_path / "out")
-
-
-def test_a_clip_of_another_name_in_training_and_test_data_is_counted(tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    for split, clips in {"train": (1, 2), "validation": (3,), "test": (2, 4, 4)}.items():
-        for number, seed in enumerate(clips):
-            write_frames(tmp_path / split / f"{split}{number}", noise(seed, 8, 16, 16))
-    (tmp_path / "own.yaml").write_text(
-        "base: smoke-video\ntask: {name: folder, train: train, validation: validation, test: "
-        "test, size: 16}\n"
-    )
-    task = build_task(load(tmp_path / "own.yaml").settings.task, None, None)
-    assert [len(task.examples(split)) for split in ("train", "validation")] == [2, 1]
-    assert task.notes() == {}
-    with pytest.warns(
-        DataWarning, match="test data: clips that are also in the training data: 1 of 3 clips"
-    ):
-        task.examples("test")
-    assert task.notes() == {"test: clips that are also in the training data": 1}

@@ -21,14 +21,13 @@ import safetensors.torch
 from safetensors import SafetensorError
 
 from cudt.cli import main as cli
-from cudt.runs.checksums import damaged_files
-from cudt.runs.find import find_runs
+from cudt.runs.run import RunFolder, find_runs
 from tests.cli.conftest import SMALL
 
 SETTINGS = [*SMALL, "--set", "training.epochs=1", "--set", "training.checkpoint_every=2"]
 TRAIN = ["train", "--recipe", "reviews-ut", *SETTINGS, "--device", "cpu", "--out", "out"]
 #: What differs between two commands that do the same.
-_OF_THE_MOMENT = ("begun", "ended", "command", "reason")
+_OF_THE_MOMENT = ("begun", "ended", "command", "reason", "sha256")
 CommandLine = Callable[..., tuple[int, str]]
 
 
@@ -95,7 +94,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 def contents(folder: Path) -> dict[str, Any]:
     """The files below a folder, without what is of the moment; checksums are checked instead of
     compared."""
-    left_out = (".lock", "checksums.json")
+    left_out = (".lock",)
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -107,7 +106,8 @@ def contents(folder: Path) -> dict[str, Any]:
         else:
             found[name] = path.read_bytes()
     for run in find_runs([folder]):
-        assert damaged_files(run) == []
+        for name in RunFolder(run).info().files:
+            RunFolder(run).check(name)
     return found
 
 

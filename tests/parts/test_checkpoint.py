@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.training import train as training
 from cudt.training.checkpoint import Checkpoints
 from cudt.utils.errors import DamagedFileError, DataWarning, TrainingInterruptedError
@@ -61,7 +60,11 @@ def stopped(tmp_path_factory, tmp_path) -> Run:
 
 
 def assert_same(run: Run, other: Run) -> None:
-    for name in ("history.csv", "layers.csv", *(f"checkpoints/{w}.safetensors" for w in ("best", "last"))):
+    for name in (
+        "history.csv",
+        "layers.csv",
+        *(f"checkpoints/{w}.safetensors" for w in ("best", "last")),
+    ):
         assert (run.path / name).read_bytes() == (other.path / name).read_bytes(), name
 
 
@@ -118,9 +121,7 @@ def test_if_none_is_intact_training_says_so(stopped):
 
 
 def test_what_a_killed_process_leaves_is_overwritten_and_cut_off(stopped, whole):
-    shutil.copytree(
-        stopped.checkpoints / "checkpoint-3", stopped.checkpoints / ".checkpoint-4.tmp"
-    )
+    shutil.copytree(stopped.checkpoints / "checkpoint-3", stopped.checkpoints / ".checkpoint-4.tmp")
     (stopped.checkpoints / ".tmpabc").write_bytes(b"half of a file of safetensors")
     with (stopped.path / "history.csv").open("a") as history:
         history.write("6,2,train,1,loss,0.25\n6,2,tra")

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cudt.evaluation.curves import area_under_curve
+from cudt.evaluation.tables import area_under_curve
 from cudt.report import compare, frames, paired, tables
 from cudt.report.paired import Scores
-from cudt.runs.checksums import forget
 from tests.planted import GAMMA_TRAIN, make_scored_run
 
 Array = np.ndarray[Any, Any]
@@ -236,8 +235,7 @@ def test_neither_the_order_of_examples_nor_another_report_changes_a_number(train
             )
         # The two sides were not met in the same order either.
         shuffled = run.read_examples().sample(frac=1, random_state=len(made))
-        forget(run.path, "examples.parquet")
-        shuffled.to_parquet(run.path / "examples.parquet", index=False)
+        run.write_examples(shuffled)
         made.append(compared(tmp_path / folder))
     pd.testing.assert_frame_equal(made[0], made[2], check_exact=True)
     pd.testing.assert_frame_equal(made[0], made[1])
@@ -373,8 +371,7 @@ def test_scores_that_are_not_those_behind_the_curve_are_refused(trained_run, tmp
         flat = {g: np.full(40, 0.5) for g in LEVELS}
         run = make_scored_run(trained_run, tmp_path, flat, objective=objective)
     rows = run.read_examples()
-    forget(run.path, "examples.parquet")
-    rows.assign(score=rows["score"] + 0.01).to_parquet(run.path / "examples.parquet", index=False)
+    run.write_examples(rows.assign(score_3=rows["score_3"] + 0.01))
     assert_refused(compared(tmp_path), "does not give the metric in ood.csv", 0.0)
 
 

@@ -27,7 +27,7 @@ from tests.planted import (
     make_run,
     make_scored_run,
     make_video_run,
-    plant_constraints,
+    plant_layers,
     plant_weights,
 )
 
@@ -511,9 +511,9 @@ def test_constraints_kept_are_counted_by_those_of_the_constrained_run(plant, tmp
     # f_0 = 1 and α = 0.1: 0.9, then 0.9 of the layer before; two standard errors of 0.01 are free.
     facts: Any = {"reference": 1.0, "rates": [0.1, 0.1, 0.1], "form": "linear"}
     ours = plant(losses=(0.91, 0.82, 0.79), **facts)
-    plant_constraints(ours, {GAMMA_TRAIN: (0.91, 0.82, 0.79)})
+    plant_layers(ours, {GAMMA_TRAIN: (0.91, 0.82, 0.79)})
     erm = plant("erm", losses=(0.95, 0.7, 0.7), **{**facts, "rates": [0.0, 0.0, 0.0]})
-    plant_constraints(erm, {GAMMA_TRAIN: (0.95, 0.7, 0.7)})
+    plant_layers(erm, {GAMMA_TRAIN: (0.95, 0.7, 0.7)})
     (drawing,) = figures.constraints_kept(view(tmp_path))
     data = next(iter(drawing.chart.to_dict()["datasets"].values()))
     every = [row for rows in drawing.chart.to_dict()["datasets"].values() for row in rows]
@@ -559,8 +559,9 @@ def test_every_figure_is_drawn_where_there_are_runs_for_it_and_only_there(
             if drawing.chart.to_dict()
         }
 
-    make_run(trained_run, tmp_path / "one", {0.0: 0.9}, objective="erm")
-    alone = {"descent-and-robustness", "errors-over-layers", "layer-ratios"}
+    steps = (0.5, 0.3, 0.2)
+    make_run(trained_run, tmp_path / "one", {0.0: 0.9}, objective="erm", steps=steps)
+    alone = {"descent-and-robustness", "errors-over-layers", "layer-ratios", "constraints-kept"}
     assert names(tmp_path / "one") == alone
     for gamma in (0.0, 0.4):
         for layers in (2, 3):
@@ -574,9 +575,8 @@ def test_every_figure_is_drawn_where_there_are_runs_for_it_and_only_there(
                     feasible=False,
                     gamma_train=gamma,
                     overrides=[f"model.layers={layers}", f"noise.gamma_train={gamma}"],
-                    rates=[0.1] * layers,
+                    steps=steps,
                 )
-                plant_constraints(made, {0.4: (0.6, 0.5, 0.4)[:layers]})
                 plant_weights(made, [(0.1, 0.2), (-0.1, 0.3)])
     make_scored_run(
         trained_run, tmp_path / "many", {0.0: np.full(40, 0.5)}, kind="uniform", name="other"

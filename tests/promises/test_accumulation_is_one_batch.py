@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cudt.config import recipe as recipes
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.training import train as training
 from cudt.training.trainer import Trainer
 from cudt.utils.device import accelerator_for
@@ -27,7 +27,9 @@ SETTINGS = {
 }
 
 
-def after_some_updates(out: Path, accumulation: int, objective: str, *settings: str) -> dict:
+def after_some_updates(
+    out: Path, accumulation: int, objective: str, *settings: str
+) -> dict[str, torch.Tensor]:
     parts = (f"training.accumulation={accumulation}", "training.clip_norm=null")
     trainer = trainer_for(out, *parts, *settings, objective=objective)
     # Plain gradients: Adam would blow rounding up where a gradient is nearly zero.

@@ -20,8 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
-from cudt.runs.find import run_for
-from cudt.runs.run import Run
+from cudt.runs.run import Run, run_for
 from cudt.training import train as training
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError
@@ -81,7 +80,7 @@ def train(recipe: NamedRecipe, out: Path, root: Path | None = None, stop: int = 
         update(trainer, micro_batches)
         multipliers.append(trainer.descent.multiplier_values.tolist())
 
-    Trainer._update = watched  # type: ignore[method-assign]
+    Trainer._update = watched  # type: ignore[method-assign,assignment]
     try:
         training.train(recipe, out, "cpu", root, recorder)
     except TrainingInterruptedError:
@@ -211,9 +210,9 @@ def test_two_processes_that_share_the_weights_train_as_one(llama, tmp_path, sett
     together(1, partial(train, recipe, tmp_path / "alone", llama))
     first, second = sharing(2, partial(train, recipe, tmp_path / "shared", llama))
     assert first == second
-    runs = [run_for(recipe, tmp_path / name) for name in ("alone", "shared")]
-    assert_same(*runs, tolerance=1e-4)
-    assert [run.info().sharded for run in runs] == [False, True]
+    alone, shared = (run_for(recipe, tmp_path / name) for name in ("alone", "shared"))
+    assert_same(alone, shared, tolerance=1e-4)
+    assert (alone.info().sharded, shared.info().sharded) == (False, True)
 
 
 @pytest.mark.slow
@@ -252,7 +251,7 @@ def test_each_process_holds_half_of_the_weights_and_the_moments(llama, tmp_path)
                 found.append((here, sum(one.numel() * one.element_size() for one in whole)))
             end(trainer)
 
-        Trainer._end_epoch = watched  # type: ignore[method-assign]
+        Trainer._end_epoch = watched  # type: ignore[method-assign,assignment]
         train(recipe, tmp_path, llama)
         return found
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from cudt.runs.find import run_for
+from cudt.runs.run import run_for
 from cudt.training import train as training
 from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError
 from tests.conftest import quiet, tiny_recipe, train_quietly
@@ -64,8 +64,8 @@ def train(name: str, out: Path, stop: int = -1, how: signal.Signals = signal.SIG
     training.train(recipe_of(name), out, "cpu", None, Stopping(stop, how))
 
 
-def in_new_process(act: Callable[[], object]) -> int:
-    return ending(in_child(act))
+def in_new_process(*acts: Callable[[], object]) -> int:
+    return ending(in_child(*acts))
 
 
 def results(name: str, out: Path) -> dict[str, bytes]:
@@ -80,7 +80,7 @@ def results(name: str, out: Path) -> dict[str, bytes]:
 def test_stop_and_resume_in_new_processes_equals_one_go(tmp_path, name):
     assert in_new_process(lambda: train(name, tmp_path / "whole")) == 0
     for stop in STOPS:
-        assert in_new_process(lambda at=stop: train(name, tmp_path / "stopped", at)) == 1
+        assert in_new_process(partial(train, name, tmp_path / "stopped", stop)) == 1
         assert run_for(recipe_of(name), tmp_path / "stopped").info().status == "interrupted"
     assert in_new_process(lambda: train(name, tmp_path / "stopped")) == 0
     assert results(name, tmp_path / "stopped") == results(name, tmp_path / "whole")
@@ -131,12 +131,12 @@ def dying_at(counter: Any, moment: int) -> None:
 
 def test_a_training_that_is_killed_at_changes_of_files_equals_one_go(tmp_path):
     counter, whole, killed = RawValue("l", 0), tmp_path / "whole", tmp_path / "killed"
-    assert in_new_process(lambda: (dying_at(counter, -1), train("linear", whole))) == 0
+    assert in_new_process(partial(dying_at, counter, -1), partial(train, "linear", whole)) == 0
     n_moments = counter.value
     for part in (12, 4, 9, 5, 14, 7):
         counter.value = 0
         die = partial(dying_at, counter, n_moments // part)
-        assert in_new_process(lambda die=die: (die(), train("linear", killed))) == -signal.SIGKILL
+        assert in_new_process(die, partial(train, "linear", killed)) == -signal.SIGKILL
     assert in_new_process(lambda: train("linear", killed)) == 0
     assert results("linear", killed) == results("linear", whole)
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from cudt.config import recipe as recipes
-from cudt.data.splits import SPLITS
+from cudt.config.tasks import Alpaca as AlpacaSection
 from cudt.reproduce import generated
 from cudt.tasks import alpaca
+from cudt.tasks.base import SPLITS
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -21,7 +22,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_what_is_made_is_what_the_recipe_reads(tmp_path):
     generated.make(tmp_path)
     settings = recipes.load("smoke-llama").settings
-    assert isinstance(settings.task, alpaca.Config)
+    assert isinstance(settings.task, AlpacaSection)
     task = alpaca.build(settings.task, tmp_path, settings.model.tokenizer_source)
     assert [len(task.examples(split)) for split in SPLITS] == [24, 8, 8]
     # None is cut: every response is there to its end.

@@ -26,8 +26,8 @@ def test_a_set_of_the_hub_and_a_model_are_reported_with_how_to_get_them(full, tm
 def test_a_set_of_videos_is_reported_with_where_it_comes_from(full, tmp_path):
     (data,) = needs.missing(full["depth · ucsd-dust"], tmp_path)
     assert data.startswith(
-        f"dataset UCSDped2: no folder UCSDped2/Train in {tmp_path}/ucsd; download the archive "
-        "from http"
+        f"dataset UCSDped2: no clips (*.tif, *.tiff) in a folder UCSDped2/Train in {tmp_path}/ucsd; "
+        "download the archive from http"
     )
 
 

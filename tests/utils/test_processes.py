@@ -15,21 +15,17 @@ def test_a_process_that_is_alone_needs_no_others():
     assert (processes.count(), processes.index(), processes.is_main_process()) == (1, 0, True)
     assert processes.gathered("a") == ["a"]
     assert processes.from_main("a") == "a"
-    assert processes.in_order(["a", "b"], 2) == ["a", "b"]
-    with processes.first_on_each_machine():
-        processes.wait()
+    processes.wait()
 
 
 def exchange() -> tuple[object, ...]:
     index = processes.index()
     processes.wait()
-    mine = [f"{index}{letter}" for letter in "ab"]
-    return processes.gathered(index), processes.from_main(index), processes.in_order(mine, 5)
+    return processes.gathered(index), processes.from_main(index)
 
 
 def test_values_of_all_processes_are_in_their_order():
-    in_order = ["0a", "1a", "2a", "0b", "1b"]
-    assert together(3, exchange) == [([0, 1, 2], 0, in_order)] * 3
+    assert together(3, exchange) == [([0, 1, 2], 0)] * 3
 
 
 # ---------------------------------------------------------------- the environment

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config.schema import ModelSection
-from cudt.data.batching import Batch
+from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel, Visit
 from cudt.tasks.base import Task
 

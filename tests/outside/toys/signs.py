@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from cudt.config.schema import NamedSection
-from cudt.data.batching import Batch
-from cudt.data.splits import Split
-from cudt.tasks.classification import Classification
+from cudt.data.loader import Batch
+from cudt.tasks.base import Split
+from cudt.tasks.text import Classification
 
 SIZES: dict[Split, int] = {"train": 64, "validation": 32, "test": 32}
 

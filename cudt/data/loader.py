@@ -1,0 +1,168 @@
+"""Batches: which examples share one in training (by seed and epoch), and loading them onto a
+device.
+
+On the CPU a batch is collated when it is asked for. For an accelerator, torch's DataLoader collates
+in worker processes and pins memory, so that copies do not hold up the CPU.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from cudt.utils.transfer import can_pin, sent
+
+#: Tensors by name, padded to one length; `ids`, which determine the noise of each example; for
+#: texts also TOKEN_COUNTS.
+Batch = dict[str, Any]
+#: The number of worker processes, or auto: none on the CPU, two on an accelerator.
+Workers = int | Literal["auto"]
+#: One of several processes' part of the work: its number, and their number.
+Share = tuple[int, int]
+ALL: Share = (0, 1)
+#: The number of tokens of each text of a loaded batch. With a dot, so that no task has a tensor of
+#: that name.
+TOKEN_COUNTS = "cudt.token_counts"
+#: Updates that are sorted together when training groups by length; with more, a whole epoch would
+#: be sorted by length.
+_POOL = 50
+Item = TypeVar("Item")
+
+
+class Collates(Protocol):
+    """The part of a task that loading needs."""
+
+    def length(self, example: Any) -> int: ...
+    def collate(self, examples: Sequence[Any]) -> Batch: ...
+
+
+def updates(
+    n_examples: int, size: int, generator: np.random.Generator, lengths: Sequence[int] | None = None
+) -> np.ndarray[Any, Any]:
+    """The indices of the examples of each update of an epoch, (updates, size), in random order; the
+    rest is not used.
+
+    With `lengths`, examples of similar length share an update: the random order is cut into pools
+    of 50 updates, each pool is sorted by length, and the updates are shuffled again.
+    """
+    count = n_examples // size
+    order = generator.permutation(n_examples)[: count * size]
+    if lengths is None:
+        return order.reshape(count, size)
+    pools = np.split(order, range(_POOL * size, len(order), _POOL * size))
+    by_length = [pool[np.argsort(np.asarray(lengths)[pool], kind="stable")] for pool in pools]
+    return generator.permutation(np.concatenate(by_length).reshape(count, size))
+
+
+def split_updates(
+    updates: np.ndarray[Any, Any], accumulation: int, process: int, n_processes: int
+) -> list[np.ndarray[Any, Any]]:
+    """The examples of each micro-batch of some updates: one process's share of each update, split
+    for accumulation.
+    """
+    shares = (indices[process::n_processes] for indices in updates)
+    return [part for share in shares for part in np.array_split(share, accumulation)]
+
+
+class Loader:
+    """Batches of a task's examples on a device; its worker processes live as long as it does."""
+
+    def __init__(
+        self, task: Collates, examples: Sequence[Any], device: torch.device, workers: Workers
+    ) -> None:
+        count = _n_workers(workers, device)
+        self._device = device
+        self._groups: list[list[int]] = []
+        self._loader: DataLoader[Any] = DataLoader(
+            range(len(examples)),  # type: ignore[arg-type]  # a sequence is all that it needs
+            batch_sampler=self._groups,
+            collate_fn=partial(_collated, task, examples),
+            num_workers=count,
+            persistent_workers=count > 0,
+            # Forked, because tasks cannot always be pickled.
+            multiprocessing_context="fork" if count else None,
+            worker_init_fn=_ignore_ctrl_c,
+            pin_memory=can_pin(device),
+            # Without a generator of its own it would draw from torch's global one, which dropout
+            # uses.
+            generator=torch.Generator(),
+        )
+
+    def load(self, groups: Iterable[Iterable[int]]) -> Iterator[Batch]:
+        """A batch of each group of examples, given by their indices, in order."""
+        self._groups[:] = [[int(index) for index in group] for group in groups]
+        return (to_device(batch, self._device) for batch in self._loader)
+
+
+def batches(
+    task: Collates,
+    examples: Sequence[Any],
+    size: int,
+    device: torch.device,
+    workers: Workers = "auto",
+    share: Share = ALL,
+) -> Iterator[Batch]:
+    """All examples once, longest first: little padding, and a batch too large for memory fails at
+    once.
+
+    With `share`, only those of one process.
+    """
+    # Sorting is stable in reverse, too: examples of equal length keep their order.
+    order = sorted(
+        range(len(examples)), key=lambda index: task.length(examples[index]), reverse=True
+    )
+    groups = shared([order[start : start + size] for start in range(0, len(order), size)], share)
+    # Starting processes takes longer than collating one batch.
+    count = min(_n_workers(workers, device), max(0, len(groups) - 1))
+    return Loader(task, examples, device, count).load(groups)
+
+
+def n_batches(examples: Sequence[Any], size: int) -> int:
+    """How many batches `batches` makes."""
+    return -(-len(examples) // size)
+
+
+def shared(items: Sequence[Item], share: Share) -> list[Item]:
+    """Items i, i + n, i + 2n, … for the share (i, n).
+
+    Each of the n processes gets as many, because processes that share their weights compute
+    together: where none is left, it is the last item again.
+    """
+    first, step = share
+    return [*items, *[*items[-1:]] * (-len(items) % step)][first::step]
+
+
+def lengths_of(batch: Batch) -> list[int]:
+    """The number of tokens of each text of a batch, without padding."""
+    return batch[TOKEN_COUNTS] if TOKEN_COUNTS in batch else batch["attention_mask"].sum(1).tolist()
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch with its tensors on a device; the CPU does not wait until they are there."""
+    return {
+        key: sent(value, device) if isinstance(value, Tensor) else value
+        for key, value in batch.items()
+    }
+
+
+def _n_workers(asked: Workers, device: torch.device) -> int:
+    return (0 if device.type == "cpu" else 2) if asked == "auto" else asked
+
+
+def _collated(task: Collates, examples: Sequence[Any], indices: Sequence[int]) -> Batch:
+    """A batch on the CPU; of texts, with the number of tokens of each (`lengths_of`)."""
+    batch = task.collate([examples[index] for index in indices])
+    # Counted now: once the mask is on an accelerator, counting means waiting for it.
+    return {**batch, TOKEN_COUNTS: lengths_of(batch)} if "attention_mask" in batch else batch
+
+
+def _ignore_ctrl_c(worker: int) -> None:
+    """Leave Ctrl-C to the main process, which ends its update with the help of its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

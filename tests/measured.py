@@ -1,0 +1,19 @@
+"""Losses and scores of every example at each level, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cudt.data.loader import Batch
+from cudt.models.layer_losses import LayerwiseLosses, Measurement, measure_batches
+from cudt.noise import NoiseSource
+
+
+def measure(
+    layerwise: LayerwiseLosses,
+    examples: Iterable[Batch],
+    noise: NoiseSource | None,
+    gammas: Sequence[float],
+) -> list[Measurement]:
+    rows = zip(*measure_batches(layerwise, examples, noise, gammas), strict=True)
+    return [Measurement.joined(parts) for parts in rows]

@@ -1,0 +1,342 @@
+"""Instruction tuning: prompts, tokens, splits and losses."""
+
+from __future__ import annotations
+
+import json
+import os
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from cudt.config.models import Causal
+from cudt.config.tasks import Alpaca as AlpacaSection
+from cudt.config.tasks import Limit
+from cudt.models import causal
+from cudt.noise import DISCRETE
+from cudt.tasks import alpaca
+from cudt.tasks.alpaca import Alpaca, DialogueTokens, fitted_prompt, prompt_text
+from cudt.tasks.base import IGNORED, SPLITS, status_of
+from cudt.utils.errors import DataWarning, UserError
+from tests.instructions import build, write_instructions
+from tests.pretrained import tiny_llama, tiny_llama_tokenizer
+
+INSTRUCTION = "Sort these words by length, and say which of them is the longest."
+GIVEN = "a list of words that is much longer than it needs to be, from ant to zebra and back again"
+EOS = 1
+REAL = Path(os.environ.get("CUDT_DATA_ROOT", "")) / alpaca.FILE
+
+
+def merging_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer that merges byte pairs: a text may have fewer tokens than its prefix."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=420,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
+    texts = [prompt_text(INSTRUCTION, GIVEN), prompt_text(INSTRUCTION, "")]
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+BYTES, MERGES = tiny_llama_tokenizer(), merging_tokenizer()
+TOKENIZERS = pytest.mark.parametrize("tokenizer", [BYTES, MERGES], ids=["bytes", "merges"])
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> str:
+    return tiny_llama(tmp_path_factory.mktemp("pretrained") / "llama")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return write_instructions(tmp_path_factory.mktemp("instructions")).parent
+
+
+def of_texts(*texts: tuple[str, str, str], max_length: int = 400, tokenizer: Any = None) -> Alpaca:
+    """A task whose splits all have the same few examples: instruction, input and output."""
+    rows: list[Any] = [(str(number), row) for number, row in enumerate(texts)]
+    read = {"train": rows, "validation": rows, "test": rows}
+    return Alpaca(lambda: read, tokenizer or tiny_llama_tokenizer(), max_length)  # type: ignore[arg-type, return-value]
+
+
+def length(text: str, tokenizer: Any = BYTES) -> int:
+    return len(tokenizer(text)["input_ids"])
+
+
+def example_of(output: str, max_length: int, tokenizer: Any = None) -> DialogueTokens:
+    task = of_texts((INSTRUCTION, GIVEN, output), max_length=max_length, tokenizer=tokenizer)
+    return task.examples("train")[0]
+
+
+# ---------------------------------------------------------------- prompts
+
+
+def test_the_template_is_alpacas_with_and_without_an_input():
+    assert prompt_text("Add {x}.", "1 and {input}") == (
+        "Below is an instruction that describes a task, paired with an input that provides "
+        "further context. Write a response that appropriately completes the request.\n\n"
+        "### Instruction:\nAdd {x}.\n\n### Input:\n1 and {input}\n\n### Response:\n"
+    )
+    assert prompt_text("Add.", "") == (
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request.\n\n### Instruction:\nAdd.\n\n### Response:\n"
+    )
+
+
+@pytest.mark.parametrize("missing", [1, 7, len(GIVEN) - 1])
+def test_as_little_as_needed_is_cut_from_the_end_of_the_input(missing):
+    most = length(prompt_text(INSTRUCTION, GIVEN)) - missing
+    tokens, is_cut = fitted_prompt(BYTES, INSTRUCTION, GIVEN, most) or ([], False)
+    assert BYTES.decode(tokens[1:]) == prompt_text(INSTRUCTION, GIVEN[:-missing])
+    assert is_cut
+
+
+@TOKENIZERS
+@pytest.mark.parametrize("given", ["", "  \n " + GIVEN])
+def test_the_prompt_fits_every_length_and_keeps_the_template(tokenizer, given):
+    alone = length(prompt_text("", ""), tokenizer)
+    for most in range(alone - 2, length(prompt_text(INSTRUCTION, given), tokenizer) + 2):
+        fitted = fitted_prompt(tokenizer, INSTRUCTION, given, most)
+        if most < alone:
+            assert fitted is None
+            continue
+        assert fitted is not None
+        tokens, is_cut = fitted
+        text = tokenizer.decode(tokens[1:])
+        assert len(tokens) <= most
+        assert text.startswith("Below is an instruction that describes a task")
+        assert text.endswith("\n\n### Response:\n")
+        assert is_cut == (text != prompt_text(INSTRUCTION, given))
+
+
+def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
+    tokenizer = tiny_llama_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", EOS)]
+    )
+    assert tokenizer("zebra")["input_ids"][-1] == EOS
+    ended, plain = example_of("zebra", 999, tokenizer), example_of("zebra", 999)
+    assert ended.tokens.tolist() == plain.tokens.tolist()
+
+
+# ---------------------------------------------------------------- prompts with their responses
+
+
+def test_an_example_is_the_prompt_and_the_response_with_its_end():
+    (example,) = of_texts(("Say red.", "", "red")).examples("train")
+    prompt = BYTES(prompt_text("Say red.", ""))["input_ids"]
+    response = BYTES("red", add_special_tokens=False)["input_ids"]
+    assert example.tokens.tolist() == [*prompt, *response, EOS]
+    assert example.start == len(prompt)
+
+
+@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
+def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_has():
+    prompt = length(prompt_text(INSTRUCTION, GIVEN))
+    long, short = example_of("z" * 500, prompt + 4), example_of("zebra", prompt + 4)
+    assert len(long.tokens) - long.start == (prompt + 4) // 4
+    assert len(short.tokens) - short.start == 6
+    assert short.tokens[-1] == EOS
+    assert short.start == prompt - 2
+
+
+@TOKENIZERS
+@pytest.mark.parametrize("output", ["a", "zebra " * 60])
+@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
+def test_prompt_and_response_fit_every_length(tokenizer, output):
+    whole = len(tokenizer(output, add_special_tokens=False)["input_ids"]) + 1
+    for max_length in range(250, 600, 7):
+        example = example_of(output, max_length, tokenizer)
+        n_response = len(example.tokens) - example.start
+        assert len(example.tokens) <= max_length
+        assert n_response >= 1
+        assert (example.tokens[-1] == EOS) == (n_response == whole)
+        prompt = tokenizer.decode(example.tokens[1 : example.start].tolist())
+        assert prompt.endswith("\n\n### Response:\n")
+
+
+def test_cut_and_skipped_examples_are_reported_with_their_number():
+    texts = [("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")]
+    texts += [("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")]
+    task = of_texts(*texts, max_length=260)
+    with pytest.warns(DataWarning, match=r"train, 5 examples: 1 prompts cut, 1 responses cut, 2 "):
+        assert [example.id for example in task.examples("train")] == ["0", "1", "2"]
+    assert task.notes() == {
+        "train: prompts cut": 1,
+        "train: responses cut": 1,
+        "train: skipped without a response": 2,
+    }
+    with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 1 train examples has"):
+        of_texts(("Say.", "", " ")).examples("train")
+
+
+# ---------------------------------------------------------------- batches
+
+
+def test_labels_are_the_next_tokens_if_these_belong_to_the_response():
+    task = of_texts(("Say.", "", "a"))
+    task.tokenizer.pad_token = task.tokenizer.eos_token
+    examples = [
+        DialogueTokens("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3),
+        DialogueTokens("y", torch.tensor([0, 9, 1]).numpy(), 2),
+    ]
+    batch = task.collate(examples)
+    _ = IGNORED
+    assert batch["labels"].tolist() == [[_, _, 20, 21, 1, _], [_, 1, _, _, _, _]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]
+    # Padding with the end token is never counted.
+    assert batch["input_ids"].tolist() == [[0, 7, 8, 20, 21, 1], [0, 9, 1, 1, 1, 1]]
+    assert batch["labelled"].tolist() == [2, 3, 4, 7]
+    assert task.weights(batch).tolist() == [3.0, 1.0]
+    assert [task.length(example) for example in examples] == [6, 3]
+
+
+def chosen(batch: dict[str, Any]) -> list[set[int]]:
+    return [{*(row != IGNORED).nonzero().squeeze(1).tolist()} for row in batch["labels"]]
+
+
+def test_a_thinned_batch_keeps_some_labels_of_each_example_all_equally_often():
+    task = of_texts(("Say.", "", "red and blue"), ("Say.", "", "no"))
+    batch = task.collate(task.examples("train"))
+    counts = torch.zeros(batch["labels"].shape)
+    for seed in range(400):
+        few = task.thinned(batch, 4, seed)
+        counts += few["labels"] != IGNORED
+        assert [len(one) for one in chosen(few)] == [4, 3]
+        kept = few["labels"] != IGNORED
+        assert torch.equal(few["labels"][kept], batch["labels"][kept])
+        assert torch.equal(kept.flatten().nonzero().squeeze(1), few["labelled"])
+    again = task.thinned(batch, 4, 0)
+    assert torch.equal(again["labels"], task.thinned(batch, 4, 0)["labels"])
+    # Each of 13 labels in 4 of 13 draws, up to four standard errors.
+    drawn = counts[0][batch["labels"][0] != IGNORED] / 400
+    assert len(drawn) == 13
+    assert ((drawn - 4 / 13).abs() < 4 * (4 / 13 * 9 / 13 / 400) ** 0.5).all()
+    assert all(few[name] is batch[name] for name in ("input_ids", "attention_mask", "ids"))
+
+
+# ---------------------------------------------------------------- losses
+
+
+@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
+def test_losses_are_those_of_transformers_for_each_example(folder, pretrained):
+    task = build(folder, pretrained)
+    section = Causal(name="causal", pretrained=pretrained, lora=None)
+    model = causal.build(section, task, None).eval()
+    library = AutoModelForCausalLM.from_pretrained(pretrained, dtype=torch.float32).eval()
+    examples = sorted(task.examples("test"), key=task.length)[::3]
+    batch = task.collate(examples)
+    with torch.no_grad():
+        states = model.layer_states(model.signal(batch)[0], batch)
+        ours = task.losses(model.readout(states[-1], batch), batch)
+        judged, _ = task.judge(model.readout(states[-1], batch), batch)
+        for example, loss, again in zip(examples, ours.tolist(), judged.tolist(), strict=True):
+            tokens = torch.from_numpy(example.tokens).long().unsqueeze(0)
+            labels = tokens.masked_fill(torch.arange(tokens.shape[1]) < example.start, IGNORED)
+            expected = library(input_ids=tokens, labels=labels).loss.item()
+            assert (loss, again) == pytest.approx((expected, expected), abs=1e-5)
+
+
+def test_the_reference_loss_is_the_entropy_of_the_response_tokens_in_training():
+    # a, a, b, end, b, end
+    task = of_texts(("Say.", "", "aab"), ("Say.", "", "b"))
+    assert task.reference_loss() == pytest.approx(log(3))
+    task = of_texts(("Say.", "", "aaa"))
+    assert task.reference_loss() == pytest.approx(-(0.75 * log(0.75) + 0.25 * log(0.25)))
+
+
+# ---------------------------------------------------------------- data
+
+
+@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
+def test_every_instruction_is_in_one_split_by_seed_and_a_limit_changes_no_other(folder, pretrained):
+    def ids(task: Alpaca) -> list[list[str]]:
+        return [[example.id for example in task.examples(split)] for split in SPLITS]
+
+    whole = ids(build(folder, pretrained))
+    assert [len(names) for names in whole] == [24, 8, 8]
+    assert sorted(int(name) for names in whole for name in names) == list(range(40))
+    assert ids(build(folder, pretrained, data_seed=1)) != whole
+    few = ids(build(folder, pretrained, limit=Limit(train=5, test=3)))
+    assert few == [whole[0][:5], whole[1], whole[2][:3]]
+    with pytest.raises(UserError, match="40 instructions are too few for three splits"):
+        build(folder, pretrained, validation_share=0.001).examples("train")
+
+
+def test_examples_of_the_training_data_are_reported(folder, pretrained):
+    # Every other one of the 40 instructions is one of four.
+    task = build(folder, pretrained)
+    with pytest.warns(DataWarning, match="test data: examples that are also in the training data"):
+        task.examples("test")
+    assert task.notes()["test: examples that are also in the training data"] > 0
+
+
+@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
+def test_discrete_noise_changes_prompts_but_not_responses(folder, pretrained):
+    task = build(folder, pretrained)
+
+    def parts(level: float, seed: int) -> tuple[dict[str, str], dict[str, list[int]]]:
+        examples = task.corrupted("test", DISCRETE, level, seed)
+        prompts = {one.id: task.tokenizer.decode(one.tokens[1 : one.start]) for one in examples}
+        return prompts, {one.id: one.tokens[one.start :].tolist() for one in examples}
+
+    clean, noisy, again, other = parts(0, 0), parts(0.3, 0), parts(0.3, 0), parts(0.3, 1)
+    assert noisy == again
+    assert noisy[0] != other[0] != clean[0]
+    assert noisy[1] == other[1] == clean[1]
+    assert all(prompt.startswith("Below is an instruction") for prompt in noisy[0].values())
+    assert all(prompt.endswith("### Response:\n") for prompt in noisy[0].values())
+
+
+def test_without_a_file_the_published_dataset_is_read_below_the_data_root(
+    folder, pretrained, tmp_path
+):
+    section = AlpacaSection(name="alpaca", max_length=400, validation_share=0.2, test_share=0.2)
+    missing = status_of(section, tmp_path)
+    assert missing is not None
+    assert "`hf download tatsu-lab/alpaca --repo-type dataset" in missing.problem
+    (tmp_path / "alpaca").mkdir()
+    (tmp_path / alpaca.FILE).write_text((folder / "own.json").read_text())
+    published = build(tmp_path, pretrained, file=None)
+    assert published.fingerprint(SPLITS) == build(folder, pretrained).fingerprint(SPLITS)
+    found = status_of(section, tmp_path)
+    assert found is not None
+    assert (found.parts, found.problem) == ({"train": "alpaca_data.json"}, "")
+    pinned = build(tmp_path, pretrained, file=None, revision="v1")
+    with pytest.raises(UserError, match=r"task\.revision = 'v1'"):
+        pinned.examples("train")
+
+
+def test_the_fingerprint_changes_with_data_split_and_length(folder, tmp_path, pretrained):
+    fingerprint = build(folder, pretrained).fingerprint(SPLITS)
+    rows = json.loads((folder / "own.json").read_text())
+    (tmp_path / "own.json").write_text(json.dumps([*rows[:-1], {**rows[-1], "output": "red"}]))
+    assert build(tmp_path, pretrained).fingerprint(SPLITS) != fingerprint
+    for changes in ({"max_length": 399}, {"data_seed": 1}, {"limit": Limit(train=23)}):
+        assert build(folder, pretrained, **changes).fingerprint(SPLITS) != fingerprint
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="needs real data: set CUDT_DATA_ROOT")
+@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
+def test_the_real_instructions_are_read_and_begin_with_the_template(pretrained):
+    limit = Limit(train=100, validation=20, test=20)
+    task = build(REAL.parents[1], pretrained, file=None, limit=limit, max_length=512)
+    # A few of the published instructions have no output.
+    assert 95 <= len(task.examples("train")) <= 100
+    for example in task.examples("train"):
+        prompt = task.tokenizer.decode(example.tokens[1 : example.start])
+        assert prompt.startswith("Below is an instruction that describes a task")
+        assert prompt.endswith("### Response:\n")
+        assert example.start < len(example.tokens) <= 512
+    assert 2 < task.reference_loss() < 4

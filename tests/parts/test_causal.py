@@ -1,0 +1,165 @@
+"""Causal language models: what is learned, gradient checkpointing, bf16, thinned labels, and what is
+refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from cudt.config.models import Lora
+from cudt.config.schema import NamedSection
+from cudt.models import causal
+from cudt.models.causal import Causal
+from cudt.models.layer_losses import LayerwiseLosses
+from cudt.utils.errors import UserError
+from tests.pretrained import (
+    CAUSAL,
+    REFUSED,
+    ROWS,
+    batch_of,
+    build_causal,
+    instructions,
+    save_causal,
+    tiny_llama,
+    tiny_pretrained,
+    with_adapters_that_do_something,
+)
+
+BATCH = batch_of(ROWS, causal=True)
+#: A weight for each layer, so that no layer's gradient hides in another's.
+WEIGHTS = torch.tensor([0.5, -1.0, 2.0])
+TRAINED = {"lora": Lora(rank=2, dropout=0.3), "full": None}
+trained = pytest.mark.parametrize("lora", TRAINED.values(), ids=TRAINED)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("pretrained")
+    return {
+        name: tiny_llama(root / name, tie_word_embeddings=name == "tied")
+        for name in ("tied", "untied")
+    }
+
+
+def losses_and_gradients(
+    model: Causal, training: bool = True, **options: Any
+) -> tuple[Tensor, dict[str, Tensor]]:
+    layerwise = LayerwiseLosses(with_adapters_that_do_something(model), instructions())
+    torch.manual_seed(3)
+    losses = layerwise.train(training)(BATCH, 0.3 * torch.randn(3, 9, 16), **options)
+    (WEIGHTS @ losses).sum().backward()
+    named = model.named_parameters()
+    return losses.detach(), {name: one.grad for name, one in named if one.grad is not None}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor], atol: float = 1e-5) -> bool:
+    return one.keys() == other.keys() and all(
+        torch.allclose(one[name], other[name], atol=atol) for name in one
+    )
+
+
+@pytest.mark.parametrize("name", ["tied", "untied"])
+def test_full_fine_tuning_learns_every_weight_once(folders, name):
+    model = build_causal(folders[name])
+    library = AutoModelForCausalLM.from_pretrained(folders[name])
+    layerwise = LayerwiseLosses(model, instructions())
+    learned = layerwise.learned_weights().values()
+    assert sum(weight.numel() for weight in learned) == library.num_parameters()
+    assert model.signal_is_learned
+    assert model.signal(BATCH)[0].requires_grad
+    # A head that is also the embedding has no learning rate of its own.
+    assert len(model.readout_weights()) == (name == "untied")
+    adapted = build_causal(folders[name], lora=Lora(rank=2))
+    assert not adapted.signal_is_learned
+    assert not adapted.signal(BATCH)[0].requires_grad
+    assert adapted.readout_weights() == []
+
+
+@trained
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_checkpointing_changes_no_loss_and_no_gradient_at_any_layer(folders, lora, training):
+    plain, recomputed = (
+        build_causal(folders["tied"], lora=lora, gradient_checkpointing=recomputes)
+        for recomputes in (False, True)
+    )
+    calls: list[int] = []
+    for layer in recomputed.layer_modules():
+        layer.get_submodule("self_attn").register_forward_hook(lambda *_: calls.append(1))
+    (losses, gradients), (again, others) = (
+        losses_and_gradients(model, training) for model in (plain, recomputed)
+    )
+    assert torch.allclose(again, losses, atol=1e-6)
+    assert same(gradients, others)
+    # Each layer is computed again in the backward pass, but not in evaluation.
+    assert len(calls) == (6 if training else 3)
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_the_announced_gradient_of_a_trained_head_is_that_of_logits_computed_again(
+    folders, recomputes
+):
+    def model() -> Causal:
+        return build_causal(folders["untied"], gradient_checkpointing=recomputes)
+
+    announced = (5 * WEIGHTS).unsqueeze(1).expand(3, 3)
+    (losses, gradients), (again, others) = (
+        losses_and_gradients(model(), announced=one) for one in (None, announced)
+    )
+    assert torch.equal(losses, again)
+    assert same(gradients, others, atol=2e-6)
+    # What is announced of a constant layer does not count.
+    _, expected = losses_and_gradients(model(), constant={1})
+    _, found = losses_and_gradients(model(), constant={1}, announced=announced)
+    assert same(expected, found, atol=2e-6)
+
+
+def test_thinned_labels_are_read_at_every_layer_but_the_last(folders):
+    layerwise = LayerwiseLosses(build_causal(folders["tied"]), instructions())
+    kept = torch.tensor([2, 10, 21, 25])
+    labels = torch.full_like(BATCH["labels"], -100).flatten()
+    labels[kept] = BATCH["labels"].flatten()[kept]
+    thinned = {**BATCH, "labels": labels.view_as(BATCH["labels"]), "labelled": kept}
+    found, whole, few = layerwise(BATCH, thinned=thinned), layerwise(BATCH), layerwise(thinned)
+    assert torch.allclose(found, torch.cat([few[:-1], whole[-1:]]), atol=1e-6)
+
+
+def test_weights_in_bf16_have_adapters_and_losses_in_fp32(folders):
+    model = build_causal(folders["tied"], lora=Lora(rank=2), dtype="bf16")
+    kinds = {("lora_" in name, weight.dtype) for name, weight in model.named_parameters()}
+    assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
+    layerwise = LayerwiseLosses(model, instructions())
+    losses = layerwise(BATCH)
+    assert losses.dtype == torch.float32
+    exact = LayerwiseLosses(build_causal(folders["tied"]), instructions())(BATCH)
+    assert torch.allclose(losses, exact, rtol=0.05)
+    losses.sum().backward()
+    learned = [weight for weight in model.parameters() if weight.requires_grad]
+    assert all(one.grad is not None and one.grad.dtype == torch.float32 for one in learned)
+    judged, scores = layerwise.judge(BATCH)
+    assert judged.dtype == torch.float64
+    assert torch.allclose(judged.float(), losses, rtol=1e-5)
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+@pytest.mark.parametrize("family", list(REFUSED))
+def test_what_scales_or_caps_its_logits_is_refused(tmp_path, family):
+    folder = save_causal(tmp_path, REFUSED[family])
+    with pytest.raises(UserError, match=f"model '{folder}': .* is not one linear map"):
+        build_causal(folder)
+
+
+def test_other_tasks_other_models_and_too_many_tokens_are_refused(folders, tmp_path):
+    with pytest.raises(UserError, match=r"\d+ weights of BertLMHeadModel are missing"):
+        build_causal(tiny_pretrained(tmp_path / "bert", "bert"))
+    config = causal.Config(name="causal", pretrained=folders["tied"])
+    with pytest.raises(UserError, match="'text': model causal answers instructions"):
+        causal.check(config, NamedSection(name="text"), None)
+    # GPT-2 has a vector for each of 128 positions and none for the next.
+    folder = save_causal(tmp_path / "gpt2", CAUSAL["gpt2"])
+    assert build_causal(folder, max_length=128).n_layers == 3
+    with pytest.raises(UserError, match=r"task\.max_length = 129"):
+        build_causal(folder, max_length=129)

@@ -1,0 +1,272 @@
+"""DUST and what the video models share: patches, cosines, the equations token by token, ‖D‖², and
+the LISTA loss that its steps descend on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from cudt.config import recipe
+from cudt.config import tasks as sections
+from cudt.config.models import UnrolledVideo as UnrolledConfig
+from cudt.models import dust, unrolled
+from cudt.models.dust import Config, Dust, lista_step, soft_threshold, squared_norm
+from cudt.models.patches import from_patches, overcomplete_dct, to_patches
+from cudt.tasks import toys
+from cudt.training.train import assemble_model
+from cudt.utils.errors import UserError
+from tests.literal import dust_layers
+from tests.shapes import batch_of, tiny_videos
+
+tied = pytest.mark.parametrize("tie_layers", [False, True])
+
+
+def random(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(shape, dtype=torch.double, generator=generator)
+
+
+def model_of(size: int = 8, frames: int = 3, spread: float = 0.2, **changes: Any) -> Dust:
+    """A DUST whose dictionaries have left their start, each in its own direction."""
+    config = Config(**{"name": "dust", "layers": 3, "patch": 4, "atoms": 5, **changes})
+    model = dust.build(config, tiny_videos(size, frames), None).double()
+    for number, dictionary in enumerate(model.dictionaries):
+        dictionary.data += random(*dictionary.shape, seed=number, scale=spread)
+    return model
+
+
+def answers(model: Dust, signal: Tensor) -> Tensor:
+    batch = batch_of(signal)
+    return torch.stack([model.readout(state, batch) for state in model.layer_states(signal, batch)])
+
+
+# ---------------------------------------------------------------- patches
+
+
+@pytest.mark.parametrize("side", [1, 2, 4])
+def test_a_sequence_is_one_patch_position_over_the_frames_and_comes_back(side):
+    frames = torch.randint(0, 256, (2, 5, 8, 12)).float()
+    patches = to_patches(frames, side)
+    assert patches.shape == (2 * 8 * 12 // side**2, 5, side**2)
+    assert torch.equal(from_patches(patches, side, 8, 12), frames)
+    sequences = iter(patches)
+    for example in range(2):
+        for top in range(0, 8, side):
+            for left in range(0, 12, side):
+                place = frames[example, :, top : top + side, left : left + side]
+                assert torch.equal(next(sequences), place.flatten(1))
+
+
+@pytest.mark.parametrize(("side", "atoms"), [(2, 2), (2, 5), (4, 6), (5, 7), (16, 24)])
+def test_atoms_are_products_of_cosines_without_their_mean_of_norm_1(side, atoms):
+    def cosine(k: int) -> list[float]:
+        values = [math.cos(math.pi * i * k / atoms) for i in range(side)]
+        mean = sum(values) / side if k else 0.0
+        norm = math.sqrt(sum((value - mean) ** 2 for value in values))
+        return [(value - mean) / norm for value in values]
+
+    dictionary = overcomplete_dct(side, atoms)
+    assert dictionary.shape == (side**2, atoms**2)
+    for down, across in [(0, 0), (0, 1), (1, 0), (atoms - 1, atoms - 1)]:
+        expected = [a * b for a in cosine(down) for b in cosine(across)]
+        assert dictionary[:, down * atoms + across].tolist() == pytest.approx(expected, abs=1e-6)
+    assert torch.linalg.matrix_rank(dictionary) == side**2
+
+
+def test_tasks_and_frames_that_do_not_fit_are_refused_before_data_are_read(monkeypatch):
+    videos = tiny_videos()
+    task = toys.reviews(sections.Reviews(name="reviews", train=4, validation=4, test=4), None, None)
+    for module, section in ((dust, Config), (unrolled, UnrolledConfig)):
+        config = section(name="x", patch=6, atoms=6)
+        with pytest.raises(UserError, match=r"patch = 6: frames of 16×16 pixels are not a multi"):
+            module.build(config, videos, None)
+        with pytest.raises(UserError, match="model x needs a video task: set"):
+            module.build(config, task, None)
+    monkeypatch.setattr("cudt.models.assemble.build_task", mock.Mock(side_effect=AssertionError))
+    for name, override, message in (
+        ("ucsd-dust", "task.size=100", "frames of 100×100 pixels are not a multiple"),
+        ("ucsd-ut", "task={name: reviews}", "model unrolled_video needs a video task"),
+        ("ucsd-vit", "task={name: reviews}", "model vit needs a video task"),
+    ):
+        with pytest.raises(UserError, match=message):
+            assemble_model(recipe.load(name, [override]), None, torch.device("cpu"))
+
+
+# ---------------------------------------------------------------- the equations
+
+
+@tied
+@pytest.mark.parametrize(("scale", "sparsity"), [(1.0, 0.05), (255.0, 0.9)])
+@torch.no_grad()
+def test_batched_layers_equal_the_equations_token_by_token(tie_layers, scale, sparsity):
+    model = model_of(tie_layers=tie_layers, sparsity=sparsity, correlation=0.5)
+    videos = scale * torch.rand(2, 3, 8, 8, dtype=torch.double)
+    dictionaries = [model.dictionary(layer) for layer in range(3)]
+    norms = [torch.linalg.matrix_norm(d, 2).item() ** 2 for d in dictionaries]
+    made = [
+        dust_layers([d.tolist() for d in dictionaries], sparsity, 0.5, norms, one.tolist())
+        for one in to_patches(videos, 4)
+    ]
+    found, single = answers(model, videos), answers(model.float(), videos.float())
+    for layer in range(3):
+        patches = torch.tensor([one[layer] for one in made], dtype=torch.double)
+        expected = from_patches(patches, 4, 8, 8)
+        assert expected.abs().max() > 0.1 * scale
+        assert torch.allclose(found[layer], expected, rtol=1e-9, atol=1e-9 * scale)
+        assert torch.allclose(single[layer].double(), expected, rtol=1e-5, atol=1e-5 * scale)
+
+
+@torch.no_grad()
+def test_attention_takes_part_in_every_layer_but_the_first():
+    """Frames of one video attend to each other; codes that are all 0 change nothing."""
+    model = model_of(sparsity=0.05, correlation=0.5)
+    video = random(1, 3, 8, 8).abs()
+    together = answers(model, video)
+    apart = torch.cat([answers(model, video[:, t : t + 1]) for t in range(3)], dim=2)
+    assert torch.allclose(together[0], apart[0])
+    assert not torch.allclose(together[1], apart[1], atol=1e-3)
+
+
+def test_gradients_equal_finite_differences_also_through_the_norm_of_the_dictionary():
+    model = model_of(size=4, frames=2, patch=2, atoms=3, layers=2, sparsity=0.05)
+    signal = random(1, 2, 4, 4, seed=3).requires_grad_()
+
+    def of_all(video: Tensor, *dictionaries: Tensor) -> Tensor:
+        model.dictionary = lambda layer: dictionaries[layer]  # type: ignore[method-assign]
+        return answers(model, video)
+
+    assert torch.autograd.gradcheck(of_all, (signal, *model.dictionaries))
+
+
+@tied
+def test_tied_layers_share_their_dictionary_and_all_get_gradients_from_the_last(tie_layers):
+    model = model_of(tie_layers=tie_layers)
+    assert (model.dictionary(0) is model.dictionary(2)) == tie_layers
+    answers(model, 255 * random(2, 3, 8, 8).abs())[-1].square().sum().backward()
+    assert len(list(model.parameters())) == (1 if tie_layers else 3)
+    assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
+
+
+def test_the_soft_threshold_is_that_of_torch_with_the_gradients_of_its_two_sides():
+    u = random(1000, scale=2.0)
+    for value in (0.0, 0.3, 1.7):
+        threshold = torch.tensor(value, dtype=torch.double)
+        assert torch.allclose(soft_threshold(u, threshold), F.softshrink(u, value), atol=1e-15)
+    threshold = torch.tensor(1.0, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(soft_threshold, (random(5, 7).requires_grad_(), threshold))
+
+
+# ---------------------------------------------------------------- ‖D‖²
+
+
+def test_the_squared_norm_is_the_largest_singular_value_squared_with_its_gradient():
+    for seed in range(5):
+        dictionary = random(4, 7, seed=seed).requires_grad_()
+        expected = torch.linalg.matrix_norm(dictionary, 2).item() ** 2
+        assert squared_norm(dictionary).item() == pytest.approx(expected)
+        assert torch.autograd.gradcheck(squared_norm, (dictionary,))
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, 1e30])
+def test_a_dictionary_that_left_the_numbers_has_no_norm_and_fails_nowhere(broken):
+    dictionary = torch.ones(4, 6)
+    dictionary[1, 2] = broken
+    assert squared_norm(dictionary).isnan()
+
+
+def update(model: Dust) -> None:
+    """An update in evaluation mode; fused optimisers do not count as writing."""
+    with torch.enable_grad():
+        answers(model, random(2, 3, 8, 8)).sum().backward()
+    torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()
+
+
+def load(model: Dust) -> None:
+    model.load_state_dict({name: 2 * value for name, value in model.state_dict().items()})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.dictionary(0).mul_(1.5),
+        load,
+        update,
+        lambda model: model.train().dictionary(0).data.mul_(1.5),
+    ],
+    ids=["in place", "loaded", "optimised", "trained"],
+)
+@torch.no_grad()
+def test_norms_are_computed_once_without_gradients_until_the_weights_change(change, monkeypatch):
+    model, signal = model_of().eval(), random(2, 3, 8, 8)
+    computed = mock.Mock(side_effect=squared_norm)
+    monkeypatch.setattr(dust, "squared_norm", computed)
+    first, again = answers(model, signal), answers(model, signal)
+    assert torch.equal(first, again)
+    assert computed.call_count == 1
+    change(model)
+    changed = answers(model, signal)
+    assert torch.equal(changed, answers(model, signal))
+    assert not torch.equal(changed, first)
+
+
+# ---------------------------------------------------------------- the LISTA loss
+
+
+def lista_loss(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float) -> Tensor:
+    """½‖x_t − D h_t‖² + λ₁‖h_t‖₁ for each token."""
+    return 0.5 * (x - h @ dictionary.T).square().sum(-1) + sparsity * h.abs().sum(-1)
+
+
+def raised(x: Tensor, z: Tensor, d: Tensor, sparsity: float, c: Tensor) -> float:
+    """By how much of itself a step raises the LISTA loss of a token."""
+    before = lista_loss(x, z, d, sparsity)
+    after = lista_loss(x, lista_step(x, z, z @ d.T, d, sparsity, c), d, sparsity)
+    return ((after - before) / before).max().item()
+
+
+def test_a_step_is_a_proximal_gradient_step_on_the_lista_loss():
+    x, z, d = random(9, 4, seed=0), random(9, 6, seed=1).requires_grad_(), random(4, 6, seed=2)
+    (gradient,) = torch.autograd.grad(lista_loss(x, z, d, 0.0).sum(), z)
+    c = 1.3 * squared_norm(d)
+    expected = F.softshrink(z - gradient / c, 0.7 / c.item())
+    assert torch.allclose(lista_step(x, z, z @ d.T, d, 0.7, c), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 255.0])
+@pytest.mark.parametrize("length", [1.0, 30.0])
+def test_a_step_that_is_not_too_long_never_raises_the_lista_loss(scale, length):
+    for seed in range(12):
+        d = random(5, 8, seed=seed, scale=0.03 * 3.0 ** (seed % 6))
+        x = random(64, 5, seed=100 + seed, scale=scale)
+        for far in (0.1, 1.0, 10.0):
+            z = random(64, 8, seed=200 + seed, scale=far * scale)
+            for sparsity in (1e-3, 0.9):
+                assert raised(x, z, d, sparsity, length * squared_norm(d)) <= 1e-12
+
+
+@tied
+@torch.no_grad()
+def test_every_layer_keeps_the_promise_wherever_its_dictionary_went(tie_layers, monkeypatch):
+    model = model_of(size=16, frames=4, spread=1.0, layers=4, tie_layers=tie_layers)
+    steps: list[tuple[Any, ...]] = []
+
+    def watched(*given: Any) -> Tensor:
+        steps.append(given)
+        return lista_step(*given)
+
+    monkeypatch.setattr(dust, "lista_step", watched)
+    task = tiny_videos()
+    answers(model, task.collate(task.examples("train"))["frames"].double())
+    assert len(steps) == 4
+    for x, z, shown, d, sparsity, c in steps:
+        assert torch.allclose(shown, z @ d.T)
+        assert raised(x, z, d, sparsity, c) <= 1e-12
+    # With the c of the start, layers that begin at codes other than 0 would not.
+    start = squared_norm(model_of(spread=0.0).dictionary(0))
+    assert any(raised(x, z, d, sparsity, start) > 0 for x, z, _, d, sparsity, _ in steps)

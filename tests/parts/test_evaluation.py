@@ -1,0 +1,328 @@
+"""Evaluation under noise: tables against the model on one example after the other, levels that are
+skipped, noise seeds that never mix, other weights, other data, several processes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import cudt
+from cudt.config import recipe as recipes
+from cudt.config.other_data import named
+from cudt.data.loader import batches
+from cudt.evaluation import samples
+from cudt.evaluation.display import result_table
+from cudt.evaluation.evaluate import Grid, check, evaluate_ood, evaluate_validation, missing
+from cudt.models.layer_losses import draw_noise
+from cudt.noise import NoiseSource
+from cudt.runs.info import RunInfo, SigmaX
+from cudt.runs.run import EXAMPLES, Run, open_run
+from cudt.training.train import load
+from cudt.utils.errors import UserError
+from tests.conftest import tiny_recipe, train_quietly
+from tests.processes import together
+
+CPU = torch.device("cpu")
+LAYER = ("loss", "score", "confidence", "predicted")
+
+
+def untracked(items: Any, total: int, what: str) -> Any:
+    found = list(items)
+    assert len(found) == total
+    return found
+
+
+def evaluate(run: Run, grid: Grid | None = None, **options: Any) -> bool:
+    grid = grid or Grid()
+    check(run, grid, options.get("n_samples", 0), with_exits=options.get("with_exits", False))
+    with run.locked():
+        return evaluate_ood(run, grid, "cpu", None, untracked, **options)
+
+
+@pytest.fixture
+def run(trained_run: Run, tmp_path: Path) -> Run:
+    return open_run(Path(shutil.copytree(trained_run.path, tmp_path / "run")))
+
+
+@torch.no_grad()
+def literal(run: Run, gamma: float, seed: int, precision: str = "fp32") -> list[dict[str, Any]]:
+    """Each test example by itself, at every layer."""
+    layerwise, found = load(run, "cpu", None), []
+    model, task = layerwise.model, layerwise.task
+    noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, seed)
+    for batch in batches(task, task.examples("test"), 1, CPU):
+        row: dict[str, Any] = {"id": batch["ids"][0]}
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            signal = model.signal(batch)[0] + gamma * draw_noise(model, batch, noise)
+            for layer, state in enumerate(model.layer_states(signal, batch), 1):
+                answer = model.readout(state, batch).double()
+                row[f"loss_{layer}"] = task.losses(answer, batch).item()
+                row[f"score_{layer}"] = task.scores(answer, batch).item()
+                row[f"confidence_{layer}"] = answer.softmax(-1).max().item()
+                row[f"predicted_{layer}"] = answer.argmax().item()
+        found.append(row)
+    return sorted(found, key=lambda one: one["id"])
+
+
+# ---------------------------------------------------------------- the tables
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0])
+def test_every_example_has_at_every_layer_what_it_has_alone(run, gamma):
+    evaluate(run, Grid([0.0, 1.0], noise_seeds=[3]))
+    expected = pd.DataFrame(literal(run, gamma, 3))
+    found = run.read_examples(split="test", gamma=gamma)
+    assert found["id"].tolist() == found["group"].tolist() == expected["id"].tolist()
+    for name in LAYER:
+        for layer in (1, 2, 3):
+            column = f"{name}_{layer}"
+            assert found[column].tolist() == pytest.approx(expected[column].tolist(), abs=1e-5)
+            assert found[column].dtype == ("int16" if name == "predicted" else "float32")
+    assert (found["weight"] == 1).all()
+
+
+def test_tables_are_the_means_of_the_examples(run):
+    evaluate(run, Grid(perturbations=["gaussian", "uniform"], noise_seeds=[0, 3]))
+    ood, layers, examples = run.rows("ood"), run.rows("layers"), run.read_examples()
+    # Three levels of two kinds with two draws; γ_train = 0.4 is measured, but was not asked for.
+    assert len(ood) == 2 * 3 * 2
+    assert len(layers) == 2 * 4 * 2 * 3
+    assert set(ood["n"]) == {40}
+    level = ["noise", "gamma", "seed"]
+    means = examples.groupby(level).mean(numeric_only=True)
+    for row in ood.itertuples():
+        assert row.value == pytest.approx(means.loc[row.noise, row.gamma, row.seed]["score_3"])
+    for row in layers.itertuples():
+        mine = means.loc[row.noise, row.gamma, row.seed]
+        assert row.loss == pytest.approx(mine[f"loss_{row.layer}"], rel=1e-6)
+        assert row.metric == pytest.approx(mine[f"score_{row.layer}"])
+    assert sorted(examples["gamma"].unique()) == [0, 0.4, 0.5, 1]
+
+
+def test_the_folder_has_at_most_nine_entries(run):
+    evaluate(run, with_exits=True)
+    names = {path.name for path in run.path.iterdir()}
+    assert names == {
+        *("recipe.yaml", "run.json", "history.csv", "layers.csv", "ood.csv", EXAMPLES),
+        *("checkpoints", ".lock"),
+    }
+
+
+def test_bf16_measures_what_autocast_computes(tmp_path):
+    run = train_quietly(tiny_recipe("evaluation.precision=bf16"), tmp_path)
+    evaluate(run)
+    layers = run.rows("layers")
+    rows = layers[layers["gamma"] == 1].sort_values("layer")
+    for precision, is_equal in (("bf16", True), ("fp32", False)):
+        losses = pd.DataFrame(literal(run, 1.0, 0, precision))
+        means = [losses[f"loss_{layer}"].mean() for layer in (1, 2, 3)]
+        # Padding changes the order of sums, and with it the last of the eight bits of bf16.
+        assert (rows["loss"].tolist() == pytest.approx(means, rel=3e-3)) or not is_equal
+        assert (rows["loss"].tolist() != pytest.approx(means, rel=1e-6)) or is_equal
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_noise_has_gamma_times_the_stored_sigma(run):
+    evaluate(run, Grid([1.0]))
+    sigma = run.finished_info().sigma_x
+    halved = SigmaX(training=sigma.training, evaluation=sigma.evaluation / 2)
+    run.update_info(RunInfo(sigma_x=halved))
+    evaluate(run, Grid([2.0]))
+    layers = run.rows("layers")
+    once, twice = (layers[layers["gamma"] == gamma]["loss"].tolist() for gamma in (1, 2))
+    assert once == pytest.approx(twice, rel=1e-6)
+
+
+def test_without_examples_the_tables_are_the_same(run):
+    evaluate(run)
+    settings = run.recipe.settings
+    without = settings.evaluation.model_copy(update={"examples": "none"})
+    changed = settings.model_copy(update={"evaluation": without})
+    other = Run(run.path.with_name("other"), cudt.NamedRecipe(run.recipe.name, changed))
+    shutil.copytree(run.path, other.path)
+    other.forget("ood.csv", EXAMPLES)
+    (other.path / "ood.csv").unlink()
+    (other.path / EXAMPLES).unlink()
+    assert evaluate(other)
+    assert not (other.path / EXAMPLES).exists()
+    assert other.rows("ood").equals(run.rows("ood"))
+    assert missing(other, Grid()) == {}
+
+
+# ---------------------------------------------------------------- what is skipped
+
+
+def test_levels_that_the_tables_have_are_skipped_and_again_repeats_them(run, monkeypatch):
+    assert evaluate(run)
+    before = (run.path / "ood.csv").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("cudt.evaluation.evaluate.load", lambda *_: 1 / 0)
+        assert not evaluate(run)
+        assert missing(run, Grid([0.5, 2.0])) == {"gaussian": [2.0]}
+        assert missing(run, Grid([0.4])) == {"gaussian": [0.4]}
+        with pytest.raises(ZeroDivisionError):
+            evaluate(run, again=True)
+    assert evaluate(run, again=True)
+    assert (run.path / "ood.csv").read_bytes() == before
+    assert evaluate(run, Grid([0.5, 2.0]))
+    assert sorted(run.rows("ood")["gamma"]) == [0, 0.5, 1, 2]
+    assert not run.read_examples().duplicated(["gamma", "seed", "id"]).any()
+
+
+def test_one_curve_never_mixes_noise_seeds(run):
+    evaluate(run, Grid(perturbations=["gaussian", "uniform"]))
+    evaluate(run, Grid([0.0, 1.0], perturbations=["gaussian"], noise_seeds=[1, 2]))
+    for table in (run.rows("ood"), run.rows("layers"), run.read_examples()):
+        of_kind = dict(iter(table.groupby("noise")))
+        assert set(of_kind["gaussian"]["seed"]) == {1, 2}
+        assert set(of_kind["uniform"]["seed"]) == {0}
+        assert {0.0, 1.0} <= set(of_kind["gaussian"]["gamma"]) <= {0.0, 0.4, 1.0}
+        assert {0.0, 0.5, 1.0} <= set(of_kind["uniform"]["gamma"])
+
+
+def test_levels_on_validation_data_are_rows_of_their_own(run):
+    evaluate_validation(run, [0.0, 0.5], "cpu", None, untracked)
+    first = run.rows("ood", "validation")
+    assert first["gamma"].tolist() == [0.0, 0.5]
+    assert run.rows("ood").empty
+    evaluate(run)
+    evaluate_validation(run, [0.5, 1.0], "cpu", None, untracked)
+    both = run.rows("ood", "validation")
+    assert both["gamma"].tolist() == [0.0, 0.5, 1.0]
+    assert both["value"].tolist()[:2] == first["value"].tolist()
+    assert len(run.rows("ood")) == 3
+
+
+def test_runs_that_cannot_be_evaluated_are_refused(run):
+    for grid, count, message in (
+        (Grid(perturbations=["discrete"]), 0, "noise 'discrete' changes texts"),
+        (Grid(), 1, "pictures need a video task"),
+    ):
+        with pytest.raises(UserError, match=message):
+            check(run, grid, count)
+    run.update_info(RunInfo(test_data="another"))
+    with pytest.raises(UserError, match="other test data or tokenizer"):
+        evaluate(run)
+    run.update_info(RunInfo(status="failed"))
+    with pytest.raises(UserError, match="is failed, not finished"):
+        check(run, Grid())
+
+
+# ---------------------------------------------------------------- other weights, other data
+
+
+def test_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("cudt.method.objectives.Constrained.rank", lambda *_: [0.0])
+    best = train_quietly(tiny_recipe(), tmp_path)
+    last = train_quietly(tiny_recipe("training.select=last"), tmp_path)
+    evaluate(best)
+    before = best.rows("ood")
+    evaluate(best.with_weights("last"))
+    evaluate(last)
+    assert best.rows("ood").equals(before)
+    for name in ("ood", "layers"):
+        mine, other = (
+            run.rows(name).reset_index(drop=True) for run in (best.with_weights("last"), last)
+        )
+        # The signal of this model is learned, so each epoch has its own σ_x.
+        pd.testing.assert_frame_equal(mine, other, rtol=1e-6)
+    assert not before["value"].equals(last.rows("ood")["value"])
+    counts = best.read_examples(split="test").groupby("weights").size()
+    assert counts["best"] == counts["last"]
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory) -> Run:
+    """A run on videos of three clips."""
+    changes = (
+        "task.test=3",
+        "evaluation.gammas=0.1,0.5",
+        "descent.warmup_epochs=0",
+        "training.epochs=1",
+    )
+    return train_quietly(recipes.load("smoke-video", changes), tmp_path_factory.mktemp("video"))
+
+
+def test_a_run_is_tested_on_other_data_with_its_own_noise(video, tmp_path, monkeypatch):
+    run = open_run(Path(shutil.copytree(video.path, tmp_path / "run")))
+    file = tmp_path / "others.yaml"
+    file.write_text("base: smoke-video\ntask: {test: 2, size: 64}\n")
+    other = named(run.recipe.settings.task, str(file))
+    # The shape of its frames is that of the run.
+    assert (other.name, other.task.model_dump()["size"]) == ("others", 32)
+    evaluate(run)
+    evaluate(run, Grid(on=other))
+    assert run.rows("ood")["n"].nunique() == run.rows("layers")["gamma"].nunique() - 1 == 1
+    tested = Grid(on=other).of(run)
+    assert tested.rows("ood")["value"].tolist() != run.rows("ood")["value"].tolist()
+    assert run.info().other_tests["others"].task["test"] == 2
+    sigma = run.finished_info().sigma_x.evaluation
+    # The error of the noisy input itself is that of the noise.
+    inputs = tested.rows("ood").set_index("gamma")["input"]
+    assert inputs[0.5] == pytest.approx(0.5 * sigma, rel=0.03)
+    clips = tested.read_examples(["group"], split="test", data="others")["group"]
+    assert clips.nunique() == 2
+    assert not evaluate(run, Grid(on=other))
+    for name, message in (
+        ("smoke-text", "cannot be tested on data of task reviews"),
+        ("smoke-vide", "smoke-vide"),
+    ):
+        with pytest.raises(UserError, match=message):
+            named(run.recipe.settings.task, name)
+
+
+def test_pictures_show_the_clean_and_the_noisy_frame_and_every_layer(video, tmp_path):
+    from PIL import Image
+
+    run = open_run(Path(shutil.copytree(video.path, tmp_path / "run")))
+    evaluate(run, n_samples=2)
+    files = sorted((run.path / "extra" / "samples").iterdir())
+    assert samples.count(run, "gaussian") == len(files) == 2
+    layerwise = load(run, "cpu", None)
+    example = layerwise.task.examples("test")[0]
+    noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 0)
+    name, _ = samples.picture(layerwise, example, noise, [0.1])
+    assert name == example.id
+    with Image.open(files[0]) as picture:
+        shown = np.asarray(picture.convert("L"), dtype=int)
+    # Two levels, and clean, noisy and three layers; frames of 32 pixels are five times as large.
+    assert shown.shape == (2 * 164 + 4, 5 * 164 + 4)
+    middle = example.frames[len(example.frames) // 2]
+    assert np.abs(shown[4:164:5, 4:164:5] - middle).max() <= 1
+    run.check(files[0].relative_to(run.path).as_posix())
+    assert missing(run, Grid(), 2) == {}
+    assert missing(run, Grid(), 3) == {"samples": []}
+    assert samples.spread([1.0, 0.0, 0.5, 0.1, 0.4]) == [0.0, 0.4, 1.0]
+
+
+# ---------------------------------------------------------------- several processes and runs
+
+
+def test_several_processes_write_the_tables_of_one(run, tmp_path):
+    written: list[list[Any]] = []
+    for count in (1, 3):
+        mine = open_run(Path(shutil.copytree(run.path, tmp_path / str(count) / "run")))
+        together(count, partial(evaluate, mine, with_exits=True))
+        written.append([(mine.path / name).read_bytes() for name in ("ood.csv", "layers.csv")])
+        written[-1].append(mine.read_examples().to_csv())
+    assert written[0] == written[1]
+
+
+def test_the_terminal_shows_one_table_with_a_line_for_each_level(run):
+    evaluate(run, with_exits=True)
+    table = result_table(run, with_exits=True)
+    assert table.row_count == 3
+    headings = [str(column.header) for column in table.columns]
+    assert headings == [
+        *("level", "accuracy", "95 % interval", "loss", "lower", "best"),
+        *("exit", "layers", "FLOPs"),
+    ]
+    assert cudt.evaluate(run, quiet=True).equals(run.rows("ood"))

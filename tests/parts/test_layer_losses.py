@@ -1,0 +1,204 @@
+"""f_1 … f_L of a batch and of a split, the choice of layers, learned weights, and σ_x."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from cudt.data.loader import batches
+from cudt.method.constraints import judge
+from cudt.models.base import LayeredModel
+from cudt.models.layer_losses import Measurement, draw_noise, measure_batches, measure_sigma
+from cudt.models.pretrained import compile_layers
+from cudt.noise import NoiseSource, standard_noise
+from cudt.training.train import assemble
+from cudt.utils.errors import UserError
+from tests.conftest import tiny_recipe
+
+CPU = torch.device("cpu")
+NOISE = NoiseSource("gaussian", 1.0, 0)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    assembled = assemble(tiny_recipe(), None, CPU)
+    assembled.layerwise.eval()
+    return assembled
+
+
+@pytest.fixture(scope="module")
+def batch(problem):
+    return problem.task.collate(problem.task.examples("test")[:5])
+
+
+def measured(problem, size, gammas=(0.0, 0.7)):
+    task = problem.task
+    loaded = batches(task, task.examples("test"), size, CPU)
+    rows = zip(*measure_batches(problem.layerwise, loaded, NOISE, gammas), strict=True)
+    return [Measurement.joined(parts) for parts in rows]
+
+
+def test_losses_are_the_tasks_losses_of_the_readout_at_each_layer(problem, batch):
+    model, task = problem.layerwise.model, problem.task
+    states = model.layer_states(model.signal(batch)[0], batch)
+    answers = [model.readout(state, batch) for state in states]
+    losses = problem.layerwise(batch)
+    assert torch.equal(losses, torch.stack([task.losses(one, batch) for one in answers]))
+    judged, scores = problem.layerwise.judge(batch)
+    assert judged.dtype == torch.float64
+    assert not judged.requires_grad
+    exact = [one.double() for one in answers]
+    assert torch.equal(judged, torch.stack([task.losses(one, batch) for one in exact]))
+    assert torch.equal(scores, torch.stack([task.scores(one, batch) for one in exact]))
+
+
+@pytest.mark.parametrize("layers", [[3], [1, 3], [2]])
+def test_some_layers_give_their_rows(problem, batch, layers):
+    rows = [layer - 1 for layer in layers]
+    assert torch.equal(problem.layerwise(batch, layers=layers), problem.layerwise(batch)[rows])
+
+
+def test_constant_layers_have_the_same_losses_and_no_gradient(problem, batch):
+    losses = problem.layerwise(batch, constant={1, 2})
+    assert torch.equal(losses, problem.layerwise(batch))
+    weights = list(problem.layerwise.parameters())
+    for layer, moves in enumerate((False, False, True)):
+        found = torch.autograd.grad(
+            losses[layer].sum(), weights, retain_graph=True, allow_unused=True
+        )
+        assert any(one is not None and one.any() for one in found) == moves
+
+
+def test_learned_weights_come_back_and_those_of_another_model_are_refused(problem):
+    layerwise = problem.layerwise
+    weights = {name: value.clone() for name, value in layerwise.learned_weights().items()}
+    assert set(weights) == set(layerwise.state_dict())
+    layerwise.load_learned_weights(weights)
+    name = sorted(weights)[0]
+    with pytest.raises(UserError, match="does not fit this model: unexpected key 'strange'"):
+        layerwise.load_learned_weights({**weights, "strange": weights[name]})
+    del weights[name]
+    with pytest.raises(UserError, match=f"does not fit this model: missing key '{name}'"):
+        layerwise.load_learned_weights(weights)
+
+
+def test_the_seed_draws_the_weights():
+    one, same, other = (
+        next(assemble(tiny_recipe(seed=seed), None, CPU).layerwise.parameters())
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_a_model_without_layer_modules_is_not_compiled(problem, monkeypatch):
+    monkeypatch.setattr(type(problem.layerwise.model), "layer_modules", LayeredModel.layer_modules)
+    with pytest.raises(UserError, match=r"training\.compile: UnrolledTransformer has no layers"):
+        compile_layers(problem.layerwise.model)
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def test_a_measurement_depends_on_neither_batch_size_nor_other_levels(problem, batch):
+    zero, noisy = measured(problem, 5)
+    for one, other in zip(measured(problem, 17), (zero, noisy), strict=True):
+        assert torch.allclose(one.layer_losses, other.layer_losses, atol=1e-6)
+    assert torch.equal(measured(problem, 5, [0.7])[0].losses, noisy.losses)
+    assert torch.equal(zero.losses[:, :5], problem.layerwise.judge(batch)[0])
+    drawn = draw_noise(problem.layerwise.model, batch, NOISE)
+    expected, _ = problem.layerwise.judge(batch, 0.7 * drawn)
+    assert torch.allclose(noisy.losses[:, :5], expected, atol=1e-6)
+    assert not torch.allclose(noisy.losses, zero.losses)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "uniform"])
+def test_noise_has_the_variance_of_gamma_times_sigma_and_none_on_padding(problem, kind):
+    model, task = problem.layerwise.model, problem.task
+    every = task.collate(task.examples("train"))
+    signal, mask = model.signal(every)
+    sigma = measure_sigma(model, batches(task, task.examples("train"), 7, CPU))
+    assert sigma == pytest.approx(signal[mask].std(correction=0).item(), rel=1e-5)
+    noise = 0.7 * sigma * standard_noise(kind, 0, every["ids"], model.signal_shape(every))
+    assert noise[mask].var().item() == pytest.approx((0.7 * sigma) ** 2, rel=0.05)
+    assert noise[~mask].abs().sum() == 0
+
+
+class Frames:
+    """The signal of a video model: the frames themselves."""
+
+    weights_outside_passes = LayeredModel.weights_outside_passes
+
+    def signal(self, given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return given["frames"], torch.ones(given["frames"].shape[:2], dtype=torch.bool)
+
+    def signal_shape(self, given: Any) -> Any:
+        return type("Shape", (), {"lengths": [given["frames"].shape[1]] * len(given["frames"])})
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 255.0, math.nan, math.inf])
+def test_a_constant_signal_and_one_that_is_not_finite_have_no_noise(value):
+    model: Any = Frames()
+    sigma = measure_sigma(model, [{"frames": torch.full((3, 4, 50, 50), value)}] * 3)
+    assert sigma == 0 if math.isfinite(value) else math.isnan(sigma)
+    shape = type("Shape", (), {"positions": 1, "features": (1,), "dtype": None, "lengths": [1]})
+    with pytest.raises(UserError, match="is constant or not finite"):
+        NoiseSource("gaussian", sigma, 0).draw(["0"], shape)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- measurements
+
+IDS = ["b", "a", "c", "d"]
+
+
+def drawn(seed: int, ids: list[str]) -> Measurement:
+    """Losses of the same examples under one noise seed, in another order; longer examples weigh
+    more."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = {one: torch.rand(2, 3, generator=generator).double() for one in IDS}
+    losses, scores = (torch.stack([rows[one][row] for one in ids], 1) for row in (0, 1))
+    weights = torch.tensor([1.0 + seed + IDS.index(one) for one in ids]).double()
+    return Measurement(losses, scores, weights, ids)
+
+
+def test_means_are_weighted_and_grouping_noise_seeds_by_example_keeps_them():
+    first, second = drawn(0, IDS), drawn(1, IDS[::-1])
+    joined = Measurement.joined([first, second])
+    by_hand = (first.losses @ first.weights + second.losses @ second.weights) / 24
+    assert joined.layer_losses.tolist() == pytest.approx(by_hand.tolist())
+    grouped = joined.grouped(joined.ids)
+    assert grouped.ids == ["a", "b", "c", "d"]
+    assert grouped.layer_losses.tolist() == pytest.approx(joined.layer_losses.tolist())
+    assert grouped.layer_scores.tolist() == pytest.approx(joined.layer_scores.tolist())
+    # b is the first of the first draw and the last of the second, with weights 1 and 2.
+    wanted = (first.losses[:, 0] + 2 * second.losses[:, 3]) / 3
+    assert grouped.losses[:, 1].tolist() == pytest.approx(wanted.tolist())
+
+
+def test_the_same_draw_twice_is_not_twice_the_evidence():
+    once = drawn(0, IDS)
+    twice = Measurement.joined([once, once])
+    alone, grouped, joined = (
+        judge(one.losses, one.weights, 1.0, [0.1] * 3, torch.zeros(3))[0].standard_error
+        for one in (once, twice.grouped(twice.ids), twice)
+    )
+    assert grouped == pytest.approx(alone)
+    assert joined < 0.8 * alone
+
+
+def test_the_standard_error_over_clips_is_that_of_their_means():
+    losses = torch.rand(1, 12, generator=torch.Generator().manual_seed(0)).double()
+    windows = Measurement(losses, losses, torch.ones(12).double(), list(map(str, range(12))))
+    grouped = windows.grouped([f"clip {number // 3}" for number in range(12)])
+    (verdict,) = judge(grouped.losses, grouped.weights, 1.0, [0.1], torch.zeros(1))
+    means = losses.reshape(4, 3).mean(1)
+    assert verdict.standard_error == pytest.approx((means.std() / 2).item())
+
+
+def test_an_example_without_weight_does_not_count():
+    part = drawn(0, IDS)
+    part.weights[2] = 0
+    assert part.grouped(part.ids).layer_losses.tolist() == pytest.approx(part.layer_losses.tolist())

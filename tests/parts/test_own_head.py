@@ -1,0 +1,176 @@
+"""`layer_losses` of models of transformers, against the same model cut off after each layer."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from cudt.models.own_head import layer_losses
+from cudt.utils.errors import UserError
+from tests.pretrained import CAUSAL, CONFIGS, IMAGE_CONFIGS, changed
+
+HEADS = {
+    "sequence": "SequenceClassification",
+    "token": "TokenClassification",
+    "causal": "CausalLM",
+    "masked": "MaskedLM",
+    "image": "ImageClassification",
+}
+FAMILIES = {
+    "sequence": ("bert", "distilbert", "albert", "modernbert", "deberta-v2", "gpt2", "llama"),
+    "token": ("bert", "roberta", "gpt2"),
+    "causal": ("gpt2", "llama", "opt", "gemma"),
+    "masked": ("bert",),
+    "image": ("vit",),
+}
+
+
+def config_of(family: str, **changes: Any) -> Any:
+    # Weights larger than usual, so that layers and losses differ clearly.
+    known = {**CONFIGS, **CAUSAL, **IMAGE_CONFIGS}[family]
+    return changed(
+        known, **{"initializer_range": 0.3, "pad_token_id": 0, "num_labels": 3, **changes}
+    )
+
+
+def model_of(head: str, family: str, **changes: Any) -> Any:
+    torch.manual_seed(0)
+    loader = getattr(transformers, f"AutoModelFor{HEADS[head]}")
+    return loader.from_config(config_of(family, **changes)).eval()
+
+
+def batch_of(head: str, seed: int = 0) -> dict[str, Tensor]:
+    """Three texts of five, seven and nine tokens, or three pictures."""
+    generator = torch.Generator().manual_seed(seed)
+    classes = torch.tensor([2, 0, 1])
+    if head == "image":
+        return {"pixel_values": torch.randn(3, 3, 16, 16, generator=generator), "labels": classes}
+    mask = (torch.arange(9) < torch.tensor([[5], [7], [9]])).long()
+    tokens = torch.randint(5, 40, (3, 9), generator=generator) * mask
+    words = torch.where(mask.bool() & (torch.arange(9) % 4 > 0), tokens, -100)
+    labels = {"sequence": classes, "token": torch.where(words < 0, words, words % 3)}
+    return {"input_ids": tokens, "attention_mask": mask, "labels": labels.get(head, words)}
+
+
+def truncated(model: Any, depth: int) -> Any:
+    """The same model with its first layers only, built by transformers with the same weights."""
+    names = ("n_layers", "n_layer", "num_hidden_layers")
+    config = copy.deepcopy(model.config)
+    setattr(config, next(name for name in names if name in config.to_dict()), depth)
+    if getattr(config, "layer_types", None) is not None:
+        config.layer_types = config.layer_types[:depth]
+    shorter = type(model)(config)
+    missing, _ = shorter.load_state_dict(model.state_dict(), strict=False)
+    assert not missing
+    return shorter.train(model.training)
+
+
+@pytest.mark.parametrize("head", FAMILIES)
+def test_each_layers_loss_and_gradient_are_those_of_the_model_that_ends_there(head):
+    for family in FAMILIES[head]:
+        model, batch = model_of(head, family), batch_of(head)
+        losses = layer_losses(model, batch)
+        assert torch.equal(losses[-1], model(**batch).loss)
+        assert len({round(loss, 4) for loss in losses.tolist()}) == 3
+        for depth in (1, 2, 3):
+            shorter = truncated(model, depth)
+            expected = shorter(**batch).loss
+            assert losses[depth - 1].item() == pytest.approx(expected.item(), rel=1e-5), family
+            expected.backward()
+            model.zero_grad()
+            losses[depth - 1].backward(retain_graph=True)
+            ours = dict(model.named_parameters())
+            for name, weight in shorter.named_parameters():
+                if weight.grad is not None:
+                    assert torch.allclose(ours[name].grad, weight.grad, atol=1e-5), name
+
+
+def test_labels_of_minus_100_do_not_count():
+    model, batch = model_of("token", "bert"), batch_of("token")
+    counted = batch["labels"] != -100
+    by_hand = torch.nn.functional.cross_entropy(
+        model(**batch).logits[counted], batch["labels"][counted]
+    )
+    assert layer_losses(model, batch)[-1].item() == pytest.approx(by_hand.item(), rel=1e-5)
+
+
+def test_layers_are_computed_once_whatever_their_number():
+    model, batch, calls = model_of("sequence", "bert"), batch_of("sequence"), []
+    layer_losses(model, batch)
+    for layer in model.bert.encoder.layer:
+        layer.attention.register_forward_hook(lambda *call: calls.append(1))
+    layer_losses(model, batch)
+    assert len(calls) == 3
+
+
+def test_the_model_is_left_as_it_was_and_not_kept_alive():
+    model, batch = model_of("causal", "llama"), batch_of("causal")
+    model.model.layers[1].eval()
+    model.lm_head.train()
+    # transformers leaves hooks of its own behind when it lists hidden states.
+    before = model(**batch, output_hidden_states=True).logits
+
+    def state(modules: list[Any]) -> Any:
+        return [(one.training, dict(one._forward_hooks), "forward" in vars(one)) for one in modules]
+
+    own, generator = state([*model.modules()]), torch.get_rng_state()
+    layer_losses(model, batch)
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert state([*model.modules()]) == own
+    assert torch.equal(model(**batch).logits, before)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_gradient_checkpointing_changes_no_loss_and_no_gradient():
+    batch, found = batch_of("causal"), []
+    for checkpoints in (False, True):
+        model = model_of("causal", "llama").train()
+        if checkpoints:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        losses = layer_losses(model, batch)
+        (losses @ torch.tensor([1.0, 2.0, 3.0])).backward()
+        found.append([losses.detach(), *(weight.grad for weight in model.parameters())])
+        assert all(layer.gradient_checkpointing == checkpoints for layer in model.model.layers)
+    assert all(map(torch.equal, *found))
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.enable_input_require_grads()
+    with pytest.raises(ValueError, match='"use_reentrant": False'):
+        layer_losses(model, batch)
+
+
+def test_adapters_of_peft_are_trained_through_every_layers_loss():
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(model_of("causal", "llama"), LoraConfig(task_type="CAUSAL_LM", r=2))
+    batch = batch_of("causal")
+    losses = layer_losses(model, batch)
+    assert torch.equal(losses[-1], model(**batch).loss)
+    losses[0].backward()
+    weights = model.named_parameters()
+    touched = {name for name, one in weights if one.grad is not None and one.grad.any()}
+    assert touched
+    assert all("layers.0." in name and "lora_B" in name for name in touched)
+
+
+def test_what_cannot_be_read_is_refused():
+    model, batch = model_of("sequence", "bert"), batch_of("sequence")
+    with pytest.raises(ValueError, match="no 'labels'"):
+        layer_losses(model, {"input_ids": batch["input_ids"]})
+    layer_losses(model, batch)
+    model.bert.encoder.layer = model.bert.encoder.layer[:2]
+    with pytest.raises(ValueError, match="called 2 of its 3 layers"):
+        layer_losses(model, batch)
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_heads": 2}
+    config = transformers.T5Config(vocab_size=50, decoder_start_token_id=0, **sizes)
+    with pytest.raises(UserError, match="T5ForConditionalGeneration"):
+        layer_losses(transformers.T5ForConditionalGeneration(config).eval(), batch_of("causal"))

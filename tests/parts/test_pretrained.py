@@ -1,0 +1,295 @@
+"""What pretrained models share: low-rank adapters, compiled layers, and readouts of encoders."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModel, GPT2Config
+
+from cudt.config.models import Lora
+from cudt.data import hub
+from cudt.data.loader import Batch
+from cudt.models import encoder, vit
+from cudt.models.encoder import Encoder
+from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.pretrained import compile_layers
+from cudt.tasks.text import Text, TextClassification
+from cudt.training.train import assemble_model
+from cudt.utils.errors import UserError
+from tests.conftest import tiny_recipe, train_quietly
+from tests.pretrained import (
+    ROWS,
+    VOCABULARY,
+    batch_of,
+    build_causal,
+    instructions,
+    tiny_llama,
+    tiny_pretrained,
+    tiny_tokenizer,
+    tiny_vision,
+)
+from tests.shapes import tiny_videos
+
+WORDS = [[2, 30, 40, 38, 3], [2, 46, 34, 3], [2, 50, 51, 33, 41, 35, 3]]
+FAMILIES = ("bert", "albert", "modernbert", "vit direct", "vit linear", "dinov2 linear", "llama")
+RANK_2 = Lora(rank=2, alpha=3.0, dropout=0.25)
+every = pytest.mark.parametrize("family", FAMILIES)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, str]:
+    """Models by family; those with a linear readout have tokens that are narrower than their
+    patches."""
+    root, made = tmp_path_factory.mktemp("pretrained"), {}
+    for name in FAMILIES:
+        family, *readout = name.split()
+        width: dict[str, Any] = {"hidden_size": 32} if readout == ["linear"] else {}
+        save: Any = {"llama": tiny_llama}.get(
+            family, functools.partial(tiny_pretrained, family=family)
+        )
+        made[name] = tiny_vision(root / name, family, **width) if readout else save(root / name)
+    return made
+
+
+def text_task(folder: str, max_length: int = 32) -> TextClassification:
+    texts = [Text(str(number), ("good film",), number % 2) for number in range(4)]
+    splits: Any = {"train": texts, "validation": texts, "test": texts}
+    return TextClassification(splits, [0, 1], hub.load_tokenizer(folder, None), max_length)
+
+
+def build(
+    folders: dict[str, str], family: str, lora: Lora | None = RANK_2, seed: int = 0
+) -> LayerwiseLosses:
+    """A model with its task; new weights are drawn from a seed."""
+    torch.manual_seed(seed)
+    common: dict[str, Any] = {"pretrained": folders[family], "lora": lora}
+    if family == "llama":
+        return LayerwiseLosses(build_causal(common["pretrained"], lora=lora), instructions())
+    if " " not in family:
+        task: Any = text_task(folders[family])
+        config = encoder.Config(name="encoder", readout="mean", **common)
+        return LayerwiseLosses(encoder.build(config, task, None), task)
+    videos = tiny_videos()
+    section = vit.Config(name="vit", readout=family.split()[1], **common)  # type: ignore[arg-type]
+    return LayerwiseLosses(vit.build(section, videos, None), videos)
+
+
+def batch_for(family: str) -> Batch:
+    if " " not in family:
+        is_causal = family == "llama"
+        return batch_of(ROWS if is_causal else WORDS, causal=is_causal)
+    return tiny_videos().collate(tiny_videos().examples("train"))
+
+
+def updated(layerwise: LayerwiseLosses, family: str, steps: int = 3) -> None:
+    """Train for a few updates on the losses of all layers."""
+    learned = [weight for weight in layerwise.parameters() if weight.requires_grad]
+    optimizer = torch.optim.Adam(learned, lr=1e-2)
+    for _ in range(steps):
+        layerwise.train()(batch_for(family)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def weights(layerwise: LayerwiseLosses, *, learned: bool) -> dict[str, Tensor]:
+    named = layerwise.named_parameters()
+    return {name: one.detach().clone() for name, one in named if one.requires_grad == learned}
+
+
+# ---------------------------------------------------------------- adapters
+
+
+@every
+def test_only_adapters_and_the_readout_are_trained_and_they_restore_the_model(folders, family):
+    layerwise, whole = (build(folders, family, lora).eval() for lora in (RANK_2, None))
+    batch = batch_for(family)
+    # New adapters change nothing, bit for bit.
+    assert torch.equal(layerwise(batch), whole(batch))
+    assert layerwise.model.signal_is_learned == (whole.model.signal_is_learned and False)
+    fixed, learned = weights(layerwise, learned=False), weights(layerwise, learned=True)
+    readout = {name for name in learned if "lora_" not in name}
+    has_readout = family not in ("vit direct", "llama")
+    assert readout == ({"model.head.weight", "model.head.bias"} if has_readout else set())
+    digest = layerwise.frozen_digest()
+    updated(layerwise, family)
+    assert layerwise.frozen_digest() == digest != whole.frozen_digest()
+    now = weights(layerwise, learned=True)
+    assert not any(torch.equal(now[name], before) for name, before in learned.items())
+    still = weights(layerwise, learned=False)
+    assert all(torch.equal(still[name], before) for name, before in fixed.items())
+    # Checkpoints hold them alone.
+    assert layerwise.learned_weights().keys() == learned.keys()
+    again = build(folders, family, seed=7)
+    again.load_learned_weights(layerwise.learned_weights())
+    assert torch.equal(again.eval()(batch), layerwise.eval()(batch))
+    assert (layerwise(batch) != whole(batch)).any(1).all()
+
+
+@every
+@torch.no_grad()
+def test_an_adapter_adds_its_scaled_product_to_the_matrix_of_its_layer(folders, family):
+    """The oracle: the model without adapters, with W + alpha/rank · B·A in place of W."""
+    layerwise = build(folders, family)
+    with torch.enable_grad():
+        updated(layerwise, family)
+    merged = build(folders, family, None)
+    own = {
+        name.replace("base_model.model.", "").replace("base_layer.", ""): weight
+        for name, weight in layerwise.named_parameters()
+    }
+    for name, weight in merged.named_parameters():
+        weight.copy_(own[name])
+        module = name.removesuffix(".weight")
+        if f"{module}.lora_A.default.weight" in own:
+            halves = [own[f"{module}.lora_{half}.default.weight"] for half in "BA"]
+            weight.add_(halves[0] @ halves[1], alpha=3.0 / 2)
+    batch = batch_for(family)
+    assert torch.allclose(merged.eval()(batch), layerwise.eval()(batch), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "targets", "adapted"),
+    [
+        ("bert", "default", {"query", "value"}),
+        ("bert", ["key"], {"key"}),
+        ("llama", "default", {"q_proj", "v_proj"}),
+        ("dinov2 linear", ["fc1", "fc2"], {"fc1", "fc2"}),
+    ],
+)
+def test_targets_say_which_modules_get_adapters(folders, family, targets, adapted):
+    names = weights(build(folders, family, Lora(rank=2, targets=targets)), learned=True)
+    assert {name.split(".lora_")[0].split(".")[-1] for name in names if "lora_" in name} == adapted
+
+
+@pytest.mark.parametrize(
+    ("family", "targets", "reason"),
+    [
+        ("bert", ["nowhere"], r"model '\S+', BertModel: Target modules .*nowhere.* not found"),
+        ("bert", ["query", "word_embeddings"], r"targets: '\S+word_embeddings' is an embedding"),
+    ],
+)
+def test_targets_that_cannot_be_adapted_are_refused_in_a_line(folders, family, targets, reason):
+    with pytest.raises(UserError, match=reason) as error:
+        build(folders, family, Lora(targets=targets))
+    assert "\n" not in str(error.value)
+
+
+def test_an_adapter_stores_the_version_of_its_base_model(folders, monkeypatch, tmp_path):
+    """peft loads that version with the adapter. The folder stands for a model of the hub."""
+    of_folder = hub.load_causal_lm
+    monkeypatch.setattr(hub, "load_causal_lm", lambda name, *rest: of_folder(str(name), *rest))
+    model = build_causal(folders["llama"], lora=Lora(), revision="v1")
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["revision"] == "v1"
+
+
+# ---------------------------------------------------------------- encoders
+
+
+@torch.no_grad()
+def test_the_mean_is_over_real_tokens_and_the_first_is_the_first(folders):
+    state = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(0))
+    for readout in ("first", "mean"):
+        model = Encoder(hub.load_encoder(folders["bert"], None), 2, readout)
+        answers = model.readout(state, batch_of(WORDS))
+        for row, tokens in enumerate(WORDS):
+            pooled = state[row, 0] if readout == "first" else state[row, : len(tokens)].mean(0)
+            assert torch.allclose(answers[row], model.head(pooled), atol=1e-6)
+
+
+@pytest.mark.parametrize(("family", "most"), [("bert", 66), ("roberta", 65)])
+def test_more_tokens_than_there_are_positions_are_refused(tmp_path, family, most):
+    """RoBERTa counts its positions from behind that of padding."""
+    folder = tiny_pretrained(tmp_path, family)
+    config = encoder.Config(name="encoder", pretrained=folder)
+    assert encoder.build(config, text_task(folder, most), None).n_layers == 3
+    with pytest.raises(UserError, match=f"max_length = {most + 1}: too many tokens for .*; lower"):
+        encoder.build(config, text_task(folder, most + 1), None)
+
+
+def test_the_first_token_of_a_causal_model_is_no_readout(tmp_path):
+    config = GPT2Config(vocab_size=len(VOCABULARY), n_embd=16, n_layer=2, n_head=2, n_positions=66)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    tiny_tokenizer(pairs_have_types=False).save_pretrained(tmp_path)
+    task, name = text_task(str(tmp_path), 16), str(tmp_path)
+    mean = encoder.Config(name="encoder", pretrained=name, readout="mean")
+    assert encoder.build(mean, task, None).n_layers == 2
+    with pytest.raises(UserError, match="does not attend to the others; set"):
+        encoder.build(encoder.Config(name="encoder", pretrained=name), task, None)
+
+
+# ---------------------------------------------------------------- compiled layers
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
+    """What was compiled. Dynamo traces it, but runs it uncompiled: torch's compiler takes minutes
+    on a CPU.
+
+    With `fullgraph`, code that Dynamo cannot trace is an error; otherwise it would run uncompiled,
+    unnoticed.
+    """
+    compiled: list[Callable[..., Any]] = []
+    real = functools.partial(torch.compile, backend="eager", fullgraph=True)
+
+    def record(function: Callable[..., Any]) -> Callable[..., Any]:
+        compiled.append(function)
+        return real(function)
+
+    monkeypatch.setattr(torch, "compile", record)
+    torch.compiler.reset()
+    return compiled
+
+
+@pytest.mark.parametrize(
+    ("family", "lora", "count"),
+    [("bert", None, 3), ("albert", None, 1), ("llama", None, 3), ("llama", Lora(rank=2), 3),
+     ("vit linear", None, 3)],
+)  # fmt: skip
+def test_compiled_layers_have_the_same_losses_gradients_and_names(
+    folders, calls, family, lora, count
+):
+    plain, compiled = (build(folders, family, lora).eval() for _ in range(2))
+    compile_layers(compiled.model)
+    assert len(calls) == count  # ALBERT uses one layer three times
+    assert list(plain.state_dict()) == list(compiled.state_dict())
+    losses = [one(batch_for(family)) for one in (plain, compiled)]
+    assert torch.allclose(losses[0], losses[1], rtol=1e-5)
+    for one in losses:
+        one.mean().backward()
+    for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        if one.grad is None or other.grad is None:
+            assert one.grad is other.grad
+        else:
+            assert torch.allclose(one.grad, other.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs g++")
+def test_a_run_whose_layers_are_really_compiled_has_the_same_losses(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    torch.compiler.reset()
+    losses = []
+    for compiles in ("false", "true"):
+        recipe = tiny_recipe("training.epochs=1", f"training.compile={compiles}")
+        history = train_quietly(recipe, tmp_path).read_table("history")
+        losses.append(history[history["name"] == "loss"]["value"].to_numpy())
+    assert len(losses[0]) == 12
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert list((tmp_path / "cache").rglob("*.cpp"))
+
+
+def test_layers_of_unrolled_models_are_compiled_as_one(calls):
+    layerwise = assemble_model(tiny_recipe(), None, torch.device("cpu"))
+    batch = layerwise.task.collate(layerwise.task.examples("train")[:3])
+    before = layerwise(batch)
+    compile_layers(layerwise.model)
+    assert len(calls) == 1
+    assert torch.allclose(layerwise(batch), before, rtol=1e-5)

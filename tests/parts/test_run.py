@@ -1,0 +1,194 @@
+"""The run folder: run.json, tables to the last bit, one writer at a time, finding runs, export."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from cudt.models.layer_losses import LayerwiseLosses
+from cudt.runs.export import export
+from cudt.runs.info import RunInfo
+from cudt.runs.run import TABLES, Run, data_root_of, find_runs, open_run, run_for, write_recipe
+from cudt.utils.errors import DataWarning, UserError
+from tests.conftest import tiny_recipe
+from tests.planted import keys, make_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run folder that was begun."""
+    made = run_for(tiny_recipe(), tmp_path / "outputs")
+    write_recipe(made)
+    made.update_info(RunInfo(status="running"))
+    return made
+
+
+# ---------------------------------------------------------------- run.json and tables
+
+
+def test_a_run_that_was_not_begun_has_no_info_and_empty_tables(tmp_path):
+    run = run_for(tiny_recipe(), tmp_path)
+    assert run.info() == RunInfo()
+    for name, columns in TABLES.items():
+        assert list(run.read_table(name).columns) == list(columns)
+        assert run.read_table(name).empty
+    assert run.read_examples().empty
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UserError, match="no table 'odd'; a run has history, layers, ood"):
+        run.read_table("odd")
+
+
+def test_updates_of_run_json_keep_the_other_keys(run):
+    run.update_info(RunInfo(reason="a full disk"))
+    run.update_info(RunInfo(status="failed"))
+    assert (run.info().status, run.info().reason) == ("failed", "a full disk")
+    with pytest.raises(UserError, match="is failed, not finished; run `cudt train`"):
+        run.finished_info()
+
+
+def test_a_finished_run_has_everything_that_readers_rely_on(run):
+    run.update_info(RunInfo(status="finished"))
+    with pytest.raises(UserError, match=r"run\.json: damaged \(recipe: Field required\)"):
+        run.finished_info()
+
+
+def test_numbers_in_tables_come_back_to_the_last_bit(run):
+    rng = random.Random(0)
+    values = [rng.uniform(-1, 1) * 10 ** rng.randint(-300, 300) for _ in range(300)]
+    values += [0.1 + 0.2, 1 / 3, 5e-324, 1e22, math.nextafter(1, 2), -0.0, math.inf]
+    rows = [(step, 1, "train", 1, "loss", value) for step, value in enumerate(values)]
+    run.write_table("history", pd.DataFrame(rows, columns=[*TABLES["history"]]))
+    found = run.read_table("history")
+    assert [value.hex() for value in found["value"]] == [value.hex() for value in values]
+    assert found["step"].tolist() == [*range(len(values))]
+
+
+def test_an_incomplete_last_line_of_a_growing_history_is_left_out(run):
+    (run.path / "history.csv").write_text(
+        "step,epoch,split,layer,name,value\n1,1,train,1,loss,0.5\n2,1,tr"
+    )
+    assert run.read_table("history")["step"].tolist() == [1]
+
+
+def test_single_examples_are_read_by_level_and_column(run):
+    rows = [{**keys(kind, 0.5), "id": "a", "loss_1": 0.25} for kind in ("gaussian", "uniform")]
+    run.write_examples(pd.DataFrame(rows))
+    found = run.read_examples(["id", "loss_1"], noise="uniform")
+    assert found.to_dict("records") == [{"id": "a", "loss_1": 0.25}]
+    assert run.read_examples(noise="discrete").empty
+
+
+def test_rows_are_those_of_the_weights_and_data_of_a_run(run):
+    rows = [
+        {**keys("gaussian", 0.5), "weights": weights, "data": data, "value": value}
+        for value, (weights, data) in enumerate(
+            [("best", "own"), ("last", "own"), ("best", "avenue")]
+        )
+    ]
+    table = pd.DataFrame(rows).reindex(columns=[*TABLES["ood"]]).assign(n=1)
+    run.write_table("ood", table)
+    assert run.rows("ood")["value"].tolist() == [0]
+    assert run.with_weights("last").rows("ood")["value"].tolist() == [1]
+    assert Run(run.path, run.recipe, data="avenue").rows("ood")["value"].tolist() == [2]
+    assert run.rows("ood", "validation").empty
+    assert run.with_weights("best") == run
+
+
+# ---------------------------------------------------------------- one writer
+
+
+def test_a_run_has_one_writer_at_a_time(run):
+    with (
+        run.locked(),
+        pytest.raises(UserError, match="another process is using this run"),
+        run.locked(),
+    ):
+        pass
+    (run.path / ".ood.csv.x.tmp").touch()
+    with run.locked():
+        assert not list(run.path.glob("*.tmp"))
+
+
+def test_the_data_root_is_that_of_training_unless_another_is_given(run, tmp_path):
+    assert data_root_of(run, None) is None
+    run.update_info(RunInfo(data_root=str(tmp_path)))
+    assert data_root_of(run, None) == tmp_path
+    assert data_root_of(run, Path("other")) == Path("other")
+    run.update_info(RunInfo(data_root="gone"))
+    with pytest.warns(DataWarning, match="was trained with the data root 'gone'"):
+        assert data_root_of(run, None) is None
+
+
+# ---------------------------------------------------------------- finding
+
+
+@pytest.mark.parametrize("missing", ["recipe.yaml", "run.json"])
+def test_a_folder_without_its_files_is_no_run_folder(run, missing):
+    (run.path / missing).unlink()
+    with pytest.raises(UserError, match="is not a run folder"):
+        open_run(run.path)
+
+
+def test_a_folder_above_runs_is_no_run_folder_and_the_error_names_one(run):
+    with pytest.raises(UserError, match=f"1 run folders are below it, for example {run.path}"):
+        open_run(run.path.parent)
+
+
+def test_runs_are_found_at_any_depth_each_once_and_hidden_ones_are_unfinished_work(run, tmp_path):
+    other = tmp_path / "outputs" / "a" / "b"
+    shutil.copytree(run.path, other)
+    shutil.copytree(run.path, run.path.parent / ".hidden" / "c")
+    assert find_runs([tmp_path / "outputs", run.path, tmp_path]) == [other, run.path]
+    with pytest.raises(UserError, match="folder 'gone' does not exist"):
+        find_runs([Path("gone")])
+
+
+# ---------------------------------------------------------------- export
+
+
+class _Saved(torch.nn.Module):
+    """A model that another library loads, or none if it has no lines."""
+
+    def __init__(self, lines: str | None) -> None:
+        super().__init__()
+        self.lines = lines
+
+    def save_pretrained(self, folder: Path) -> str | None:
+        if self.lines is not None:
+            folder.mkdir()
+            (folder / "model.safetensors").touch()
+        return self.lines
+
+
+def saved(lines: str | None) -> LayerwiseLosses:
+    class Plain:
+        tokenizer = None
+
+    return LayerwiseLosses(_Saved(lines), Plain())  # type: ignore[arg-type]
+
+
+def test_an_exported_model_has_a_card_that_says_how_it_was_trained(trained_run, tmp_path):
+    run = make_run(trained_run, tmp_path / "run", {0.0: 0.9, 1.0: 0.6})
+    export(run, saved('model = load("FOLDER")\n'), tmp_path / "mine")
+    assert (tmp_path / "mine" / "model.safetensors").is_file()
+    text = (tmp_path / "mine" / "README.md").read_text(encoding="utf-8")
+    assert text.startswith("---\nlibrary_name: transformers\ntags:\n- cudt\n")
+    assert '```python\nmodel = load("mine")\n```' in text
+    assert "objective `constrained`, seed 0" in text
+    for one in run.finished_info().verdicts:
+        assert f"| {one.layer} | {one.loss:.4g} | {one.allowed:.4g} | {one.verdict} |" in text
+    assert "| gaussian | γ = 1 | OOD | 0.6 | 0.55 to 0.65 | 40 |" in text
+    with pytest.raises(UserError, match="mine: already exists"):
+        export(run, saved("x"), tmp_path / "mine")
+
+
+def test_a_model_that_only_cudt_loads_is_refused_and_nothing_is_written(trained_run, tmp_path):
+    with pytest.raises(UserError, match="model unrolled has no format of another library"):
+        export(trained_run, saved(None), tmp_path / "mine")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,169 @@
+"""Rows of ood.csv and layers.csv, and what follows from single examples, against literal twins."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from cudt.evaluation import tables
+from cudt.evaluation.intervals import bootstrap, bootstrap_of_clips, wilson
+from cudt.method import constraints
+from tests.planted import keys
+
+KEYS = keys("gaussian", 0.5)
+
+
+def examples(n: int = 30, layers: int = 3, n_clips: int = 0) -> pd.DataFrame:
+    """Random examples; of some clips if they are named."""
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {"id": [f"{number:02}" for number in range(n)]}
+    columns["group"] = [
+        f"clip-{number % n_clips}" if n_clips else f"{number:02}" for number in range(n)
+    ]
+    columns |= {"weight": rng.integers(1, 5, n).astype("float32"), "input": math.nan}
+    for layer in range(1, layers + 1):
+        columns[f"loss_{layer}"] = rng.random(n).astype("float32")
+        columns[f"score_{layer}"] = (rng.random(n) * 9).astype("float32")
+    return pd.DataFrame(columns)
+
+
+def task(**flags: Any) -> Any:
+    """A task's metric: the root of the mean score."""
+    given = {"scores_are_shares": False, "windows_of_clips": False, "metric": math.sqrt}
+    return SimpleNamespace(**{**given, **flags})
+
+
+def info(**changes: Any) -> Any:
+    given = {"reference": 0.7, "rates": [0.1, 0.1, 0.1], "form": "linear", "verdicts": []}
+    return SimpleNamespace(**{**given, **changes})
+
+
+def mean(table: pd.DataFrame, column: str) -> float:
+    weights = [float(one) for one in table["weight"]]
+    values = [float(one) for one in table[column]]
+    return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+
+
+def test_the_metric_of_a_level_is_that_of_the_weighted_mean_with_its_bootstrap():
+    table = examples()
+    row = tables.ood_row(task(), KEYS, table)
+    assert row["value"] == pytest.approx(math.sqrt(mean(table, "score_3")))
+    ends = bootstrap(table["score_3"].to_numpy(float), table["weight"].to_numpy(float))
+    assert [row["low"], row["high"]] == pytest.approx([math.sqrt(end) for end in ends])
+    assert math.isnan(row["input"])
+    assert {name: row[name] for name in KEYS} == KEYS
+    assert row["n"] == 30
+
+
+def test_shares_have_wilsons_interval_and_windows_that_of_their_clips():
+    table = examples().assign(score_3=[1.0, 0.0, 1.0] * 10, weight=1.0, input=4.0)
+    row = tables.ood_row(task(scores_are_shares=True, metric=float), KEYS, table)
+    assert [row["low"], row["high"]] == pytest.approx(wilson(2 / 3, 30))
+    assert row["input"] == 4
+    clips = examples(n_clips=4)
+    row = tables.ood_row(task(windows_of_clips=True), KEYS, clips)
+    numbers = np.array([number % 4 for number in range(30)])
+    ends = bootstrap_of_clips(
+        clips["score_3"].to_numpy(float), clips["weight"].to_numpy(float), numbers
+    )
+    assert ends is not None
+    assert [row["low"], row["high"]] == pytest.approx([math.sqrt(end) for end in ends])
+    one = tables.ood_row(task(windows_of_clips=True), KEYS, examples(n_clips=1))
+    assert math.isnan(one["low"])
+
+
+@pytest.mark.parametrize("n_clips", [0, 6])
+def test_layers_have_weighted_means_and_the_standard_error_of_their_constraint(n_clips):
+    table = examples(n_clips=n_clips)
+    rows = tables.layer_rows(task(), info(), KEYS, table)
+    assert [row["layer"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        assert row["loss"] == pytest.approx(mean(table, f"loss_{row['layer']}"))
+        assert row["metric"] == pytest.approx(math.sqrt(mean(table, f"score_{row['layer']}")))
+    # A clip is one observation: its weighted mean loss, with the weight of all its windows.
+    losses, weights = [], []
+    for _, mine in table.groupby("group"):
+        losses.append([mean(mine, f"loss_{layer}") for layer in (1, 2, 3)])
+        weights.append(float(mine["weight"].astype(float).sum()))
+    judged = constraints.judge(
+        torch.tensor(losses, dtype=torch.double).T,
+        torch.tensor(weights, dtype=torch.double),
+        *(0.7, [0.1] * 3, torch.zeros(3)),
+    )
+    assert [row["standard_error"] for row in rows] == pytest.approx(
+        [one.standard_error for one in judged]
+    )
+
+
+def test_verdicts_follow_from_the_rows_of_a_level():
+    rows = pd.DataFrame([
+        {"layer": layer, "loss": loss, "standard_error": 0.01}
+        for layer, loss in enumerate((0.6, 0.55, 0.53), 1)
+    ])  # fmt: skip
+    given = [
+        SimpleNamespace(layer=layer, slack=slack, allowed=1.0)
+        for layer, slack in enumerate((0.0, 0.0, 0.1), 1)
+    ]
+    found = tables.verdicts(info(verdicts=given), rows)
+    # Allowed: 0.63, 0.54 and 0.495.
+    assert [one.allowed for one in found] == pytest.approx([0.63, 0.54, 0.495])
+    assert [one.verdict for one in found] == ["met", "borderline", "relaxed"]
+    unknown = tables.verdicts(info(verdicts=given), rows, has_slack=False)
+    assert [one.verdict for one in unknown] == ["met", "borderline", "violated"]
+
+
+def test_noise_seeds_are_averaged_and_an_error_as_the_root_of_the_mean_square():
+    rows = pd.DataFrame([
+        {**keys("gaussian", 0.5, seed), "layer": 1, "loss": 1 + seed, "metric": metric,
+         "standard_error": 0.1}
+        for seed, metric in enumerate((3.0, 4.0))
+    ])  # fmt: skip
+    (root,) = tables.over_seeds(rows, is_root=True).itertuples()
+    assert (root.loss, root.metric) == pytest.approx((1.5, math.sqrt(12.5)))
+    (mean_of,) = tables.over_seeds(rows, is_root=False).itertuples()
+    assert mean_of.metric == 3.5
+    nan = rows.assign(loss=[math.nan, 1.0])
+    assert tables.over_seeds(nan, is_root=False)["loss"].isna().all()
+
+
+def test_ratios_of_layers_are_counted_one_by_one():
+    table = examples(200).assign(
+        loss_1=np.repeat([0.0, 1.0], 100), loss_2=np.repeat([0.0, 0.5], 100)
+    )
+    found = tables.ratio_bins(table)
+    ratios = []
+    for _, row in table.iterrows():
+        for before, after in (("loss_1", "loss_2"), ("loss_2", "loss_3")):
+            a, b = float(row[before]), float(row[after])
+            ratios.append(1.0 if a == b == 0 else math.inf if a == 0 else b / a)
+    rows: list[Any] = [*found.itertuples()]
+    for one in rows:
+        inside = sum(one.left <= ratio < one.right for ratio in ratios)
+        inside += sum(ratio == math.inf for ratio in ratios) * math.isinf(one.right)
+        assert one.share == pytest.approx(inside / len(ratios))
+    assert found["cumulative"].iloc[-1] == pytest.approx(1)
+    assert tables.ratio_bins(examples(layers=1)).empty
+
+
+def test_areas_and_psnr_are_those_computed_by_hand():
+    assert tables.area_under_curve([0, 0.5, 2], [1, 0.8, 0.2]) == pytest.approx(0.45 + 0.75)
+    assert math.isnan(tables.area_under_curve([0], [1]))
+    assert tables.psnr(25.5) == pytest.approx(20)
+    assert tables.psnr(np.array([0.0]))[0] == math.inf
+
+
+def test_merging_replaces_rows_with_equal_keys_and_keeps_the_rest():
+    def rows(*pairs: tuple[float, float]) -> pd.DataFrame:
+        return pd.DataFrame([{"noise": "gaussian", "gamma": g, "value": v} for g, v in pairs])
+
+    old = rows((0, 0.9), (0.1 + 0.2, 0.8))
+    merged = tables.merged(old, rows((0.1 + 0.2, 0.7), (1, 0.5)), ["noise", "gamma"])
+    assert merged[["gamma", "value"]].to_numpy().tolist() == [[0, 0.9], [0.1 + 0.2, 0.7], [1, 0.5]]
+    assert tables.merged(old, old, ["noise", "gamma"]).equals(old)
+    assert tables.merged(old.iloc[:0], old, ["noise"]).equals(old)

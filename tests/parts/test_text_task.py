@@ -1,0 +1,266 @@
+"""Text classification: losses, splits, batches, noise, other test data."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cudt.config.tasks import TASKS, LossName, Text
+from cudt.noise import DISCRETE
+from cudt.tasks import text
+from cudt.tasks.base import SEEN, SPLITS, build_task, status_of
+from cudt.tasks.text import TextClassification, class_losses, loss_of_guessing
+from cudt.utils.errors import DataWarning, UserError
+from tests.pretrained import tiny_pretrained, tiny_tokenizer
+from tests.texts import write_reviews
+
+NAMES: list[LossName] = ["cross_entropy", "brier", "clipped_cross_entropy"]
+REAL = os.environ.get("CUDT_DATA_ROOT")
+real_data = pytest.mark.skipif(
+    not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it"
+)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> str:
+    return tiny_pretrained(tmp_path_factory.mktemp("pretrained") / "bert")
+
+
+def build(folder: Path, pretrained: str | None, **changes: Any) -> TextClassification:
+    write_reviews(folder)
+    files = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion"}
+    section = Text(name="text", **{**files, "max_length": 16, **changes})
+    return text.build(section, folder, pretrained)
+
+
+def tokens(task: TextClassification, split: Any) -> dict[str, list[int]]:
+    return {one.id: one.inputs["input_ids"].tolist() for one in task.examples(split)}
+
+
+# ---------------------------------------------------------------- losses
+
+
+def literal(name: str, p: Sequence[float], label: int) -> float:
+    if name == "brier":
+        return sum((value - (label == k)) ** 2 for k, value in enumerate(p))
+    least = 1 / (100 * len(p)) if name == "clipped_cross_entropy" else 0.0
+    return -math.log(max(p[label], least))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n_classes", [2, 7])
+def test_losses_equal_their_formulas(name, n_classes):
+    generator = torch.Generator().manual_seed(n_classes)
+    logits = 5 * torch.randn(200, n_classes, dtype=torch.double, generator=generator)
+    labels = torch.randint(n_classes, (200,), generator=generator)
+    rows = zip(logits.softmax(-1).tolist(), labels.tolist(), strict=True)
+    expected = [literal(name, p, label) for p, label in rows]
+    assert class_losses(name, logits, labels).tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_bounded_losses_reach_their_bound_and_not_more():
+    logits, labels = torch.tensor([[80.0, -80.0, 0.0], [0.0, 0.0, 80.0]]), torch.tensor([1, 2])
+    for name, bound in zip(NAMES, (160.0, 2.0, math.log(300)), strict=True):
+        found = class_losses(name, logits, labels).tolist()
+        assert found == pytest.approx([bound, 0], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shares", [(0.5, 0.3, 0.2), (0.999, 0.0005, 0.0005), (0.6, 0.4, 0.0)])
+def test_the_loss_of_guessing_is_that_of_the_best_constant_answer(name, shares):
+    # Answers (p_1, p_2, p_3) all over the simplex, and the shares with classes left out.
+    grid = [(i, j, 200 - i - j) for i in range(201) for j in range(201 - i)]
+    kept = np.array(shares) * [[1, 1, 1], [1, 1, 0], [1, 0, 0]]
+    p = np.vstack([np.array(grid) / 200, kept / kept.sum(1, keepdims=True)])
+    least = 1 / 300 if name == "clipped_cross_entropy" else 1e-300
+    mean = np.zeros(len(p))
+    for label, share in enumerate(shares):
+        squares = ((p - np.eye(3)[label]) ** 2).sum(1)
+        mean += share * (squares if name == "brier" else -np.log(np.maximum(p[:, label], least)))
+    assert loss_of_guessing(name, shares) == pytest.approx(mean.min(), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_task_uses_the_loss_of_its_recipe_and_the_reference_follows(name, tmp_path, pretrained):
+    task = build(tmp_path, pretrained, loss=name)
+    batch = task.collate(task.examples("train")[:4])
+    answer = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(task.losses(answer, batch), class_losses(name, answer, batch["labels"]))
+    right = (answer.argmax(1) == batch["labels"]).float()
+    assert torch.equal(task.scores(answer, batch), right)
+    share = sum(task.train_labels()) / len(task.train_labels())
+    assert task.reference_loss() == pytest.approx(loss_of_guessing(name, [1 - share, share]))
+
+
+# ---------------------------------------------------------------- splits
+
+
+def test_validation_is_held_out_of_train_by_seed(tmp_path, pretrained):
+    task = build(tmp_path, pretrained, validation_share=0.25)
+    ids = {split: list(tokens(task, split)) for split in SPLITS}
+    assert [len(ids[split]) for split in SPLITS] == [45, 15, 30]
+    assert not set(ids["train"]) & set(ids["validation"])
+    assert all(name.startswith("train.csv-") for name in ids["validation"])
+    again = build(tmp_path, pretrained, validation_share=0.25)
+    assert list(tokens(again, "validation")) == ids["validation"]
+    other = build(tmp_path, pretrained, validation_share=0.25, data_seed=1)
+    assert set(tokens(other, "validation")) != set(ids["validation"])
+
+
+@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
+def test_a_validation_file_is_used_completely(tmp_path, pretrained):
+    task = build(tmp_path, pretrained, validation="test.csv")
+    assert len(task.examples("train")) == 60
+    assert set(tokens(task, "validation")) == set(tokens(task, "test"))
+
+
+def test_a_limit_draws_from_all_of_a_split_and_keeps_ids(tmp_path, pretrained):
+    whole = build(tmp_path, pretrained)
+    few = build(tmp_path, pretrained, limit={"train": 10, "test": 7})
+    assert [len(few.examples(split)) for split in SPLITS] == [10, 6, 7]
+    assert tokens(few, "train").items() <= tokens(whole, "train").items()
+    # The file is sorted by label: the first rows have only one class.
+    assert len({example.label for example in few.examples("train")}) == 2
+
+
+def test_test_data_are_read_when_they_are_used(tmp_path, pretrained):
+    task = build(tmp_path, pretrained)
+    (tmp_path / "test.csv").write_text("review,opinion\na fine film,great\n")
+    with pytest.raises(UserError, match=r"test\.csv: label 'great' does not occur in the training"):
+        task.examples("test")
+    with pytest.raises(UserError, match="data file 'gone' does not exist"):
+        build(tmp_path, pretrained, test="gone")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"limit": {"train": 1}}, "all 1 training examples have one label"),
+        ({"validation_share": 0.001}, "validation data: no example is left of 60"),
+        ({"max_length": 600}, r"task\.max_length = 600: '.*' reads at most"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused(changes, message, tmp_path, pretrained):
+    with pytest.raises(UserError, match=message):
+        build(tmp_path, pretrained, **changes).examples("validation")
+
+
+def test_a_model_without_a_tokenizer_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"set model\.pretrained"):
+        build(tmp_path, None)
+
+
+def test_examples_of_the_training_data_are_reported(tmp_path, pretrained):
+    task = build(tmp_path, pretrained, test="train.csv", train="test.csv", validation="train.csv")
+    with pytest.warns(DataWarning, match="examples that are also in the training data"):
+        task.examples("test")
+    train = set((tmp_path / "test.csv").read_text().splitlines()[1:])
+    leaked = [one in train for one in (tmp_path / "train.csv").read_text().splitlines()[1:]]
+    assert task.notes()["test: examples that are also in the training data"] == sum(leaked)
+
+
+def test_the_fingerprint_changes_with_the_data(tmp_path, pretrained):
+    found = [
+        build(tmp_path, pretrained, **changes).fingerprint(SPLITS)
+        for changes in ({}, {"max_length": 15}, {"data_seed": 1}, {"limit": {"test": 29}}, {})
+    ]
+    assert found[0] == found[-1]
+    assert len(set(found)) == 4
+
+
+# ---------------------------------------------------------------- batches, noise, new texts
+
+
+def test_a_batch_is_padded_to_its_longest_example_with_the_tokenizers_padding(tmp_path, pretrained):
+    task = build(tmp_path, pretrained)
+    ordered = sorted(task.examples("train"), key=task.length)
+    examples = [ordered[0], ordered[-1]]
+    texts = [example.inputs["input_ids"].tolist() for example in examples]
+    expected = task.tokenizer.pad({"input_ids": texts}, return_tensors="pt")
+    batch = task.collate(examples)
+    assert len(texts[0]) < len(texts[1]) <= 16
+    for name in ("input_ids", "attention_mask"):
+        assert torch.equal(batch[name], expected[name])
+    assert batch["ids"] == [example.id for example in examples]
+
+
+def test_pairs_are_joined_with_the_tokenizers_separator(tmp_path, pretrained):
+    rows = [{"one": "a good film", "two": "not bad", "label": number % 3} for number in range(12)]
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    files: dict[str, Any] = {"train": "train.jsonl", "test": "test.jsonl", "text": ["one", "two"]}
+    files |= {"name": "text", "label": "label"}
+    task = text.build(Text.model_validate(files), tmp_path, pretrained)
+    with pytest.warns(DataWarning):
+        (example, *_) = task.examples("test")
+    expected = tiny_tokenizer()("a good film", "not bad")
+    batch = task.collate([example])
+    for name in ("input_ids", "token_type_ids"):
+        assert batch[name][0].tolist() == expected[name]
+    assert task.n_classes == 3
+    (new,) = task.from_texts([("a good film", "not bad")])
+    assert new.inputs["input_ids"].tolist() == expected["input_ids"]
+    with pytest.raises(UserError, match="text 0: expected 2 text"):
+        task.from_texts([("a good film",)])
+
+
+def test_discrete_noise_changes_the_source_texts(tmp_path, pretrained):
+    task = build(tmp_path, pretrained)
+
+    def noisy(probability: float, seed: int) -> dict[str, list[int]]:
+        found = task.corrupted("test", DISCRETE, probability, seed)
+        return {one.id: one.inputs["input_ids"].tolist() for one in found}
+
+    assert noisy(0.0, 0) == tokens(task, "test")
+    assert noisy(0.3, 0) == noisy(0.3, 0) != tokens(task, "test")
+    assert noisy(0.3, 0) != noisy(0.3, 1)
+    labels = [one.label for one in task.corrupted("test", DISCRETE, 0.3, 0)]
+    assert labels == [one.label for one in task.examples("test")]
+
+
+# ---------------------------------------------------------------- other and published data
+
+
+def test_the_test_texts_of_another_task_replace_those_of_a_task(tmp_path, pretrained):
+    own = build(tmp_path, pretrained)
+    other = build(tmp_path, pretrained, limit={"test": 5}, data_seed=3)
+    tested = own.tested_on(other)
+    assert tested.fingerprint(SEEN) == own.fingerprint(SEEN)
+    assert tested.fingerprint(["test"]) == other.fingerprint(["test"]) != own.fingerprint(["test"])
+    assert tokens(tested, "test") == tokens(other, "test")
+    pairs = build(tmp_path, pretrained, text=["review", "opinion"])
+    with pytest.raises(UserError, match=r"the run has single texts .* other data have pairs"):
+        own.tested_on(pairs)
+
+
+@pytest.mark.parametrize("name", ["imdb", "mnli"])
+def test_a_missing_dataset_is_named_with_how_to_get_it(name, tmp_path, pretrained):
+    section = TASKS[name].model_validate({"name": name})
+    with pytest.raises(UserError, match=r"`hf download .* --repo-type dataset"):
+        build_task(section, tmp_path, pretrained)
+    found = status_of(section, tmp_path)
+    assert found is not None
+    assert (found.parts, found.is_elsewhere) == ({}, False)
+    assert "`hf download" in found.problem
+
+
+@real_data
+@pytest.mark.parametrize(("name", "n_classes"), [("imdb", 2), ("mnli", 3)])
+@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
+def test_the_real_data_are_read(name, n_classes, pretrained, monkeypatch):
+    monkeypatch.setattr("cudt.data.text.unknown_words", lambda *ignored: {})
+    limit = {"train": 60, "validation": 10, "test": 20}
+    section = TASKS[name].model_validate({"name": name, "limit": limit, "max_length": 32})
+    task = build_task(section, Path(str(REAL)), pretrained)
+    assert isinstance(task, TextClassification)
+    assert [len(task.examples(split)) for split in SPLITS] == [60, 10, 20]
+    assert task.n_classes == n_classes
+    assert math.log(n_classes) * 0.9 < task.reference_loss() <= math.log(n_classes)

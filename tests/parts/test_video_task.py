@@ -1,0 +1,330 @@
+"""Video denoising: windows, loss and metrics, and where clips come from."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cudt.cli import main as cli
+from cudt.config.tasks import TASKS, Folder, VideoSection
+from cudt.data.video import Footage, digest_of
+from cudt.tasks.base import SEEN, SPLITS, Split, build_task, published
+from cudt.tasks.video import VideoDenoising, windows_task
+from cudt.utils.errors import DataWarning, UserError
+from tests.shapes import tiny_videos
+from tests.videos import (
+    drift,
+    noise,
+    write_avenue,
+    write_frames,
+    write_shanghaitech,
+    write_ucsd,
+    write_video,
+)
+
+WRITERS = {"ucsd": write_ucsd, "avenue": write_avenue, "shanghaitech": write_shanghaitech}
+
+REAL = os.environ.get("CUDT_DATA_ROOT")
+real_data = pytest.mark.skipif(
+    not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it"
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
+
+
+def clip(name: str, length: int, seed: int = 0, corner: int = 0) -> Footage:
+    """A clip whose frames differ; each starts with its number."""
+    frames = noise(seed, length, 6, 7)
+    frames[:, 0, 0] = np.arange(length)
+    frames[:, 5, 6] = corner
+    return Footage(name, frames, digest_of(frames))
+
+
+def task(
+    train: list[Footage] | None = None, validation: list[Footage] | None = None, **changes: Any
+) -> VideoDenoising:
+    """By default two training clips of 24 frames, and a test clip of 13."""
+    clips = {
+        "train": train or [clip("a", 24), clip("b", 24, seed=1)],
+        "validation": validation or [],
+        "test": [clip("c", 13, seed=2)],
+    }
+    settings = {"name": "video", "frames": 4, "stride": 2, "validation_share": 0.25, **changes}
+    section = VideoSection.model_validate(settings)
+    return windows_task(section, lambda split: clips[split], is_held_out=validation is None)
+
+
+def starts(made: VideoDenoising, split: Split) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for window in made.examples(split):
+        found.setdefault(window.footage.name, []).append(window.start)
+    return found
+
+
+# ---------------------------------------------------------------- windows
+
+
+def test_training_windows_are_a_stride_apart_and_the_others_do_not_overlap():
+    made = task()
+    assert starts(made, "train") == {"a": [*range(0, 15, 2)], "b": [*range(0, 15, 2)]}
+    assert starts(made, "validation") == {"a": [18], "b": [18]}
+    assert starts(made, "test") == {"c": [0, 4, 8]}
+    assert [window.id for window in made.examples("test")] == ["test/c/0", "test/c/4", "test/c/8"]
+
+
+def test_the_end_of_each_training_clip_is_for_validation_and_shares_no_frame_with_training():
+    made = task([clip("a", 24), clip("b", 40, seed=1), clip("short", 13)], stride=1)
+    for name, cut in {"a": 18, "b": 30}.items():
+        assert max(starts(made, "train")[name]) + 4 == cut
+        assert min(starts(made, "validation")[name]) == cut
+    # A clip that is too short for both parts is for training.
+    assert max(starts(made, "train")["short"]) + 4 == 13
+    assert "short" not in starts(made, "validation")
+
+
+def test_validation_clips_are_used_completely():
+    made = task([clip("a", 8)], [clip("v", 9, seed=4)])
+    assert starts(made, "train") == {"a": [0, 2, 4]}
+    assert starts(made, "validation") == {"v": [0, 4]}
+
+
+def test_a_clip_shorter_than_a_window_is_skipped_and_a_split_of_them_is_refused():
+    made = task([clip("a", 24), clip("walk/3", 3)])
+    with pytest.warns(DataWarning, match="skipped train clip 'walk/3': 3 frames, and a window has"):
+        assert list(starts(made, "train")) == ["a"]
+    made = task([clip("a", 9)])
+    with pytest.raises(
+        UserError, match=r"no validation clip has 4 .* raise task\.validation_share"
+    ):
+        made.examples("validation")
+
+
+def test_a_limit_draws_windows_by_seed_and_keeps_their_order():
+    whole = [window.id for window in task().examples("train")]
+    few = task(limit={"train": 5, "test": 2})
+    drawn = [window.id for window in few.examples("train")]
+    assert drawn == [name for name in whole if name in drawn] != whole[:5]
+    assert [len(few.examples(split)) for split in SPLITS] == [5, 2, 2]
+    other = task(limit={"train": 5}, data_seed=1)
+    assert [window.id for window in other.examples("train")] != drawn
+
+
+def test_the_fingerprint_changes_with_the_data():
+    b = clip("b", 24, seed=1)
+    others = [
+        task(),
+        task([clip("a", 24, corner=1), b]),
+        task([clip("x", 24), b]),
+        task([b, clip("a", 24)]),
+        task(stride=1),
+        task(frames=5),
+        task(validation_share=0.5),
+        task(limit={"train": 5}),
+    ]
+    assert len({other.fingerprint(SPLITS) for other in others}) == len(others)
+    assert task().fingerprint(SPLITS) == others[0].fingerprint(SPLITS)
+
+
+def test_clips_of_the_training_data_are_reported():
+    made = task([clip("a", 24), clip("c2", 13, seed=2)])
+    with pytest.warns(DataWarning, match="clips that are also in the training data: 1 of 1 clips"):
+        made.examples("test")
+    made.examples("validation")
+    assert made.notes() == {"test: clips that are also in the training data": 1}
+
+
+# ---------------------------------------------------------------- batches, loss and metric
+
+
+@pytest.fixture
+def answered() -> tuple[VideoDenoising, dict[str, Any], torch.Tensor]:
+    made = task()
+    batch = made.collate(made.examples("test"))
+    values = np.random.default_rng(5).normal(120, 80, batch["frames"].shape)
+    return made, batch, torch.from_numpy(values).float()
+
+
+def test_a_batch_has_the_frames_of_its_windows(answered):
+    made, batch, _ = answered
+    assert batch["frames"].dtype == torch.uint8
+    assert batch["frames"].shape == (3, made.n_frames, made.height, made.width) == (3, 4, 6, 7)
+    source = made.examples("test")[0].footage.frames
+    assert np.array_equal(batch["frames"].flatten(0, 1).numpy(), source[:12])
+
+
+def test_the_loss_equals_a_literal_loop(answered):
+    made, batch, answer = answered
+    expected = [0.0] * 3
+    for index, value in np.ndenumerate(answer.numpy()):
+        expected[index[0]] += (float(value) - float(batch["frames"][index])) ** 2 / 4
+    assert made.losses(answer, batch).tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_rmse_and_psnr_are_those_of_all_pixels(answered):
+    made, batch, answer = answered
+    mean_score = made.scores(answer, batch).mean().item()
+    error = np.sqrt(np.mean((batch["frames"].numpy().astype(float) - answer.numpy()) ** 2))
+    assert made.metric(mean_score) == pytest.approx(error, rel=1e-5)
+    psnr = pytest.approx(20 * math.log10(255 / error), rel=1e-5)
+    assert made.further_metrics(mean_score) == {"PSNR": psnr}
+    assert made.further_metrics(0.0) == {"PSNR": math.inf}
+
+
+@pytest.mark.parametrize("limit", [{}, {"train": 3}])
+def test_the_reference_is_the_loss_of_the_best_uniform_grey(limit):
+    made = task(limit=limit)
+    batch = made.collate(made.examples("train"))
+    pixels = batch["frames"].double()
+    reference = made.reference_loss()
+    assert reference == pytest.approx(6 * 7 * pixels.var(correction=0).item(), rel=1e-12)
+
+    def loss(shade: float) -> float:
+        return made.losses(torch.full(pixels.shape, shade), batch).mean().item()
+
+    grey = pixels.mean().item()
+    assert loss(grey) == pytest.approx(reference, rel=1e-5)
+    assert min(loss(grey - 2), loss(grey + 2)) > reference
+
+
+def test_images_are_rounded_and_clamped_to_8_bits():
+    values = torch.tensor([-3.0, 0.4, 0.6, 254.7, 300.0], requires_grad=True).reshape(1, 1, 1, 5)
+    picture = task().pictures(values)
+    assert picture.dtype == np.uint8
+    assert picture.tolist() == [[[[0, 0, 1, 255, 255]]]]
+
+
+def test_windows_of_one_clip_are_one_measurement():
+    made = tiny_videos()
+    assert made.independent(["a/0", "a/1", "b/0"]) == ["a", "a", "b"]
+    # One clip has no standard error; that over its windows is better than none.
+    assert made.independent(["a/0", "a/1"]) == ["a/0", "a/1"]
+
+
+# ---------------------------------------------------------------- own folders
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch) -> Path:
+    """A data root in the current folder, with training and test clips of both kinds."""
+    monkeypatch.chdir(tmp_path)
+    write_frames(tmp_path / "root" / "mine" / "walk", noise(0, 12, 10, 14), "png")
+    write_video(tmp_path / "root" / "mine" / "b.avi", drift(0, 10))
+    write_video(tmp_path / "root" / "test" / "c.mp4", drift(1, 9))
+    return tmp_path / "root"
+
+
+def own(train: str = "mine", test: str = "test", **changes: Any) -> VideoDenoising:
+    settings = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3, **changes}
+    section = Folder.model_validate({"name": "folder", "train": train, "test": test, **settings})
+    made = build_task(section, Path("root"), None)
+    assert isinstance(made, VideoDenoising)
+    return made
+
+
+@pytest.mark.usefixtures("root")
+def test_own_folders_are_below_the_data_root_or_the_current_folder():
+    made = own()
+    assert {name: len(found) for name, found in starts(made, "train").items()} == {
+        "b.avi": 5,
+        "walk": 6,
+    }
+    assert starts(made, "test") == {"c.mp4": [0, 3, 6]}
+    assert own("root/mine", str(Path("root/test").resolve())).fingerprint(SPLITS) == (
+        made.fingerprint(SPLITS)
+    )
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": "gone"}, "folder train data: no clips .* in a folder gone in root or in the"),
+        ({"test": "mine/b.avi"}, "folder test data: no clips"),
+        ({"test": "mine"}, r"both in task\.train and in task\.test"),
+    ],
+)
+def test_folders_without_clips_and_clips_in_two_splits_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        own(**changes)
+
+
+# ---------------------------------------------------------------- published datasets
+
+
+def section(name: str, **changes: Any) -> Any:
+    shape = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3}
+    values = {"name": name, **shape, **changes}
+    return TASKS[name].model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test"),
+    [
+        ("ucsd", "UCSDped2/Train/Train{:03d}", "UCSDped2/Test/Test001"),
+        ("avenue", "training_videos/{:02d}.avi", "testing_videos/01.avi"),
+        ("shanghaitech", "training/videos/01_{:03d}.avi", "testing/frames/01_0014"),
+    ],
+)
+def test_published_sets_are_found_where_their_archives_unpack(name, train, test, tmp_path):
+    with pytest.raises(UserError, match=r"download the archive from http"):
+        build_task(section(name), tmp_path, None)
+    WRITERS[name](tmp_path)
+    made = build_task(section(name), tmp_path, None)
+    names = dict.fromkeys(window.footage.name for window in made.examples("train"))
+    assert list(names) == [train.format(number) for number in (1, 2, 10)]
+    ids = [window.id for window in made.examples("test")]
+    assert ids == [f"test/{test}/{start}" for start in (0, 3, 6)]
+
+
+def test_the_test_clips_of_another_task_replace_those_of_a_task(tmp_path):
+    for write in (write_ucsd, write_avenue):
+        write(tmp_path)
+    walkway, avenue = (build_task(section(name), tmp_path, None) for name in ("ucsd", "avenue"))
+    tested = walkway.tested_on(avenue)
+    assert tested.fingerprint(SEEN) == walkway.fingerprint(SEEN)
+    assert tested.fingerprint(["test"]) == avenue.fingerprint(["test"])
+
+
+def test_cudt_data_says_what_is_here_and_how_to_get_the_rest(tmp_path, monkeypatch):
+    for write in (write_ucsd, write_avenue):
+        write(tmp_path / "root")
+    (tmp_path / "root" / "avenue" / "Avenue Dataset" / "testing_videos" / "01.avi").unlink()
+    shutil.rmtree(tmp_path / "root" / "ucsd" / "UCSD_Anomaly_Dataset.v1p2" / "UCSDped1")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.app, ["data", "--data-root", "root"], catch_exceptions=False)
+    lines = done.output.splitlines()
+    names = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
+    assert names == [one.name for one in published(Path("root"))]
+    assert len(names) == 7
+    for name, status in {
+        "UCSDped2": "complete",
+        "Avenue": "partial",
+        "UCSDped1": "missing",
+    }.items():
+        assert any(line.split()[:2] == [name, status] for line in lines)
+    assert "    train: 3 clips" in lines
+    assert any("`hf download stanfordnlp/imdb --repo-type dataset" in line for line in lines)
+    prepare = ["data", "--prepare", "smoke-video"]
+    done = CliRunner().invoke(cli.app, prepare, catch_exceptions=False)
+    assert done.output == "smoke-video: 8 train, 2 validation, 2 test examples are ready\n"
+
+
+@real_data
+@pytest.mark.parametrize("name", ["ucsd", "avenue", "shanghaitech"])
+def test_the_real_clips_are_decoded(name):
+    made = build_task(section(name, size=16, limit={"train": 50, "test": 9}), Path(str(REAL)), None)
+    assert [len(made.examples(split)) for split in ("train", "test")] == [50, 9]
+    frames = made.collate(made.examples("test"))["frames"].double()
+    assert 40 < frames.mean() < 220
+    assert frames.std() > 10

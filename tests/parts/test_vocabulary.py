@@ -1,0 +1,160 @@
+"""Losses over a vocabulary in chunks, against PyTorch's cross-entropy over all tokens at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from cudt.models import vocabulary
+from cudt.models.vocabulary import HeadGradient, TokenLogits, labels_of, positions
+from cudt.tasks.base import IGNORED
+from tests.products import Products
+
+_ = IGNORED
+WORDS, WIDTH, LAYERS, TOKENS = 11, 6, 3, 8
+LABELS = torch.tensor([[_, 3, 5, 0, _], [7, _, _, 1, 10], [2, _, _, _, 4]])
+BATCH = {"labels": LABELS}
+#: ∂J/∂f_l of a Lagrangian, one of them negative; and the numbers of tokens of the examples.
+WEIGHTS = torch.tensor([-0.25, 0.5, 1.5]).unsqueeze(1) * torch.tensor([3.0, 3.0, 2.0])
+
+
+@pytest.fixture(autouse=True)
+def _chunks_of_three_rows(monkeypatch) -> None:
+    monkeypatch.setattr(vocabulary, "CHUNK", 3 * WORDS + 1)
+
+
+def states_and_head(
+    bias: bool = True, dtype: torch.dtype = torch.float64
+) -> tuple[list[Tensor], nn.Linear]:
+    torch.manual_seed(0)
+    states = [torch.randn(TOKENS, WIDTH, dtype=dtype, requires_grad=True) for _ in range(LAYERS)]
+    return states, nn.Linear(WIDTH, WORDS, bias=bias, dtype=dtype)
+
+
+def losses_of(states: list[Tensor], head: nn.Linear, announced: Tensor | None) -> Tensor:
+    """The mean loss of each layer and example."""
+    gradient = None if announced is None else HeadGradient(announced)
+    answers = [TokenLogits(own, head, own.dtype) for own in states]
+    if gradient is not None:
+        answers = [one.adding_to(gradient, row) for row, one in enumerate(answers)]
+    return torch.stack([one.mean_losses(BATCH) for one in answers])
+
+
+def plain(states: list[Tensor], head: nn.Linear) -> Tensor:
+    """The same losses by PyTorch, example by example."""
+    owners, targets = (LABELS != IGNORED).nonzero()[:, 0], LABELS[LABELS != IGNORED]
+    logits = [head(own) for own in states]
+    return torch.stack(
+        [
+            torch.stack([F.cross_entropy(one[owners == n], targets[owners == n]) for n in range(3)])
+            for one in logits
+        ]
+    )
+
+
+def gradients(losses: Tensor, weights: Tensor, states: list[Tensor], head: nn.Linear) -> list[Any]:
+    return list(torch.autograd.grad((losses * weights).sum(), [*states, *head.parameters()]))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("factor", [None, 1.0, -3.0, 1e-20])
+def test_losses_and_gradients_are_those_of_cross_entropy(bias, factor):
+    """Without announced weights, and with weights that are announced up to a factor."""
+    states, head = states_and_head(bias)
+    announced, weights = WEIGHTS.double(), (factor or 1.0) * WEIGHTS.double()
+    losses = losses_of(states, head, None if factor is None else announced)
+    assert torch.allclose(losses, plain(states, head), rtol=1e-12)
+    ours = gradients(losses, weights, states, head)
+    expected = gradients(plain(states, head), weights, states, head)
+    for one, other in zip(ours, expected, strict=True):
+        assert torch.allclose(one, other, rtol=1e-12, atol=1e-14 * abs(factor or 1.0))
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_fp32_agrees_to_5e_7_and_bf16_to_its_rounding(announced):
+    states, head = states_and_head(dtype=torch.float32)
+    expected = gradients(plain(states, head), WEIGHTS, states, head)
+    for kind, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 3e-2)):
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+            losses = losses_of(states, head, WEIGHTS if announced else None)
+        assert losses.dtype == torch.float32
+        for one, other in zip(gradients(losses, WEIGHTS, states, head), expected, strict=True):
+            assert one.dtype == torch.float32
+            assert torch.allclose(one, other, atol=tolerance * other.abs().max().item())
+
+
+@pytest.mark.parametrize(
+    ("trained", "announced", "forward", "both"),
+    [(False, True, 2, 2), (True, True, 3, 3), (True, False, 2, 4)],
+)
+def test_the_number_of_products_of_the_size_of_the_head(trained, announced, forward, both):
+    states, head = states_and_head(bias=False)
+    head.requires_grad_(trained)
+    one = LAYERS * 2 * TOKENS * WIDTH * WORDS
+    with Products() as counter:
+        losses = losses_of(states, head, WEIGHTS.double() if announced else None)
+        assert counter.flops == forward * one
+        (losses * WEIGHTS).sum().backward()
+    assert counter.flops == both * one
+    assert states[0].grad is not None
+    assert (head.weight.grad is not None) == trained
+
+
+def test_all_layers_add_to_one_buffer_which_becomes_the_gradient():
+    states, head = states_and_head()
+    gradient = HeadGradient(WEIGHTS.double())
+    places = {gradient.sums_of(head)[0].data_ptr() for _ in range(LAYERS)}
+    answers = [TokenLogits(own, head, own.dtype) for own in states]
+    losses = [one.adding_to(gradient, row).mean_losses(BATCH) for row, one in enumerate(answers)]
+    (torch.stack(losses) * WEIGHTS).sum().backward()
+    assert head.weight.grad is not None
+    assert places == {head.weight.grad.data_ptr()}
+
+
+def test_autograd_keeps_states_and_no_logits():
+    states, head = states_and_head()
+    kept: list[tuple[int, ...]] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tuple(tensor.shape))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        losses_of(states, head, None)
+    assert (TOKENS, WIDTH) in kept
+    assert not [shape for shape in kept if len(shape) == 2 and shape[1] == WORDS]
+
+
+@pytest.mark.parametrize("chunk", [1, WORDS, 10**9])
+def test_losses_do_not_depend_on_the_chunk_size(chunk, monkeypatch):
+    states, head = states_and_head()
+    monkeypatch.setattr(vocabulary, "CHUNK", chunk)
+    assert torch.allclose(losses_of(states, head, None), plain(states, head), rtol=1e-12)
+    with torch.no_grad():
+        assert torch.allclose(losses_of(states, head, None), plain(states, head), rtol=1e-12)
+
+
+def test_a_hit_is_the_likeliest_word_and_judging_has_no_gradients():
+    (states, *_), head = states_and_head()
+    likeliest, targets = head(states).argmax(-1), LABELS[LABELS != IGNORED]
+    labels = LABELS.clone()
+    wanted = torch.where(torch.arange(TOKENS) % 3 == 0, likeliest, (likeliest + 1) % WORDS)
+    labels[labels != IGNORED] = wanted
+    losses, hits = TokenLogits(states, head).double().judge({"labels": labels})
+    assert not losses.requires_grad
+    assert losses.dtype == hits.dtype == torch.float64
+    assert hits.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 2])
+    assert len(targets) == TOKENS
+
+
+def test_labels_positions_and_counts_of_a_batch():
+    batch = {"labels": torch.tensor([[_, 3, 5], [_, _, _], [7, _, 9]])}
+    assert positions(batch).tolist() == [1, 2, 6, 8]
+    assert positions({**batch, "labelled": torch.tensor([1, 8])}).tolist() == [1, 8]
+    targets, rows, counts = labels_of(batch)
+    assert (targets.tolist(), rows.tolist()) == ([3, 5, 7, 9], [0, 0, 2, 2])
+    assert counts.tolist() == [2, 1, 2]  # an example without labels has a mean of 0

@@ -1,0 +1,311 @@
+"""The Lightning callback: its steps are those of a plain loop over whole batches."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from cudt.config.schema import Dual
+from cudt.integrations.lightning import LayerwiseDescentCallback
+from cudt.method import constraints
+from cudt.method.descent import LayerwiseDescent
+from cudt.method.objectives import make_objective
+from cudt.utils.errors import UserError
+from tests.processes import together
+
+SLACK: dict[str, Any] = {"resilience": "slack", "beta": 0.5}
+RESILIENCE: dict[str, dict[str, Any]] = {
+    "none": {},
+    "slack": SLACK,
+    "decay": {"resilience": "decay", "beta": 0.5},
+}
+
+
+def problem(**settings: Any) -> LayerwiseDescent:
+    """Rates that a network of random weights does not meet, so that every multiplier moves."""
+    dual = Dual(optimizer="sgd", learning_rate=0.5)
+    return LayerwiseDescent(3, **{"alpha": 0.3, "reference": math.log(2), "dual": dual, **settings})
+
+
+def data() -> tuple[Tensor, Tensor]:
+    inputs = torch.randn(24, 4, generator=torch.Generator().manual_seed(1))
+    return inputs, (inputs[:, 0] > 0).long()
+
+
+class Layers(nn.Module):
+    """Three layers and one readout; its output are the layer losses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, inputs: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+        losses = []
+        for layer in self.layers:
+            inputs = inputs + torch.tanh(layer(inputs))
+            losses.append(
+                nn.functional.cross_entropy(self.head(inputs), labels, reduction=reduction)
+            )
+        return torch.stack(losses)
+
+
+class Module(pl.LightningModule):
+    def __init__(self, constraints: LayerwiseDescentCallback, reduction: str) -> None:
+        super().__init__()
+        self.model, self.constraints, self.reduction = Layers(), constraints, reduction
+
+    def training_step(self, batch: list[Tensor]) -> Tensor:
+        return self.constraints.loss(self.model(*batch))
+
+    def validation_step(self, batch: list[Tensor]) -> None:
+        self.constraints.measure(self.model(*batch, reduction=self.reduction), len(batch[0]))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        optimizer = primal(self.model)
+        self.constraints.descent.add_slack_to(optimizer)
+        return optimizer
+
+
+def primal(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.1)
+
+
+def loader(batch_size: int, trainer: pl.Trainer | None = None) -> DataLoader[Any]:
+    """The data in their order; of several processes, each has its share of every update."""
+    examples = TensorDataset(*data())
+    sampler: Any = None
+    if trainer is not None and trainer.world_size > 1:
+        size, rank = trainer.world_size, trainer.global_rank
+        sampler = DistributedSampler(examples, size, rank, shuffle=False)
+    return DataLoader(examples, batch_size, sampler=sampler)
+
+
+def fitted(
+    constraints: LayerwiseDescentCallback,
+    folder: Path,
+    *,
+    batch_size: int = 8,
+    validate: str = "",
+    ckpt_path: Path | None = None,
+    training: DataLoader[Any] | None = None,
+    **options: Any,
+) -> tuple[Layers, pl.Trainer]:
+    """The network after `fit`; `validate` is the reduction of its validation losses, if any."""
+    module = Module(constraints, validate)
+    settings = {
+        "max_epochs": 2,
+        "accelerator": "cpu",
+        "logger": False,
+        "log_every_n_steps": 1,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "use_distributed_sampler": False,
+        "default_root_dir": folder,
+        **options,
+    }
+    callbacks = [constraints, *settings.pop("callbacks", [])]
+    trainer = pl.Trainer(callbacks=callbacks, **settings)
+    validation = loader(4, trainer) if validate else None
+    data = training or loader(batch_size, trainer)
+    trainer.fit(module, data, validation, ckpt_path=ckpt_path)
+    return module.model, trainer
+
+
+def by_hand(
+    descent: LayerwiseDescent,
+    objective: str = "constrained",
+    *,
+    warmup_epochs: int = 0,
+    clip: float = math.inf,
+    bf16: bool = False,
+) -> tuple[Layers, list[Tensor]]:
+    """What `fitted` does, as a plain loop over whole batches: the network, and f of each update."""
+    model, chosen, seen = Layers(), make_objective(objective, descent), []
+    optimizer = primal(model)
+    descent.add_slack_to(optimizer)
+    for epoch in range(2):
+        if epoch:
+            descent.restart_slack()
+        chosen.warming_up = chosen.is_constrained and epoch < warmup_epochs
+        for batch in loader(8):
+            optimizer.zero_grad()
+            # Lightning does not cache weights, either.
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
+                f = model(*batch)
+            seen.append(f.detach())
+            mine = chosen.select(f)
+            chosen.value(mine).backward()
+            nn.utils.clip_grad_norm_([*model.parameters(), *descent.slack_parameters()], clip)
+            chosen.dual_step(mine)
+            optimizer.step()
+    return model, seen
+
+
+def assert_same(
+    found: tuple[nn.Module, LayerwiseDescent],
+    expected: tuple[nn.Module, LayerwiseDescent],
+    tolerance: float = 1e-6,
+) -> None:
+    """The same weights, λ and u."""
+    pairs = [
+        (*one.parameters(), its.multiplier_values, its.slack) for one, its in (found, expected)
+    ]
+    for mine, theirs in zip(*pairs, strict=True):
+        assert torch.allclose(mine, theirs, rtol=0, atol=tolerance)
+
+
+# ---------------------------------------------------------------- the steps of a plain loop
+
+
+@pytest.mark.parametrize("accumulated", [1, 4])
+@pytest.mark.parametrize("resilience", RESILIENCE)
+def test_accumulated_batches_give_the_step_of_one_batch(tmp_path, resilience, accumulated):
+    settings = RESILIENCE[resilience]
+    callback, expected = LayerwiseDescentCallback(problem(**settings)), problem(**settings)
+    model, trainer = fitted(
+        callback, tmp_path, batch_size=8 // accumulated, accumulate_grad_batches=accumulated
+    )
+    assert trainer.global_step == 6
+    assert_same((model, callback.descent), (by_hand(expected)[0], expected))
+    assert expected.multiplier_values.max() > 0.01
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"form": "log", **SLACK},
+        {"form": "log", "gradient": "proxy"},
+        {"form": "ladder"},
+        {"gradient": "proxy"},
+    ],
+)
+def test_every_form_and_gradient_gives_the_step_of_a_plain_loop(tmp_path, settings):
+    callback, expected = LayerwiseDescentCallback(problem(**settings)), problem(**settings)
+    model, _ = fitted(callback, tmp_path)
+    assert_same((model, callback.descent), (by_hand(expected)[0], expected))
+
+
+@pytest.mark.parametrize(
+    ("callback", "trainer", "hand"),
+    [
+        ({"objective": "erm"}, {}, {"objective": "erm"}),
+        ({"objective": "supervised"}, {}, {"objective": "supervised"}),
+        ({"warmup_epochs": 1}, {}, {"warmup_epochs": 1}),
+        ({}, {"gradient_clip_val": 0.05}, {"clip": 0.05}),
+        ({}, {"precision": "bf16-mixed"}, {"bf16": True}),
+    ],
+    ids=["erm", "supervised", "warm-up", "clipping", "bf16"],
+)
+def test_options_give_the_steps_of_a_plain_loop(tmp_path, callback, trainer, hand):
+    made, expected = LayerwiseDescentCallback(problem(**SLACK), **callback), problem(**SLACK)
+    model, _ = fitted(made, tmp_path, **trainer)
+    assert_same((model, made.descent), (by_hand(expected, **hand)[0], expected))
+    assert made.descent.multiplier_values.dtype == torch.float32
+
+
+@pytest.mark.parametrize("settings", [SLACK, {"form": "log", **SLACK}], ids=["linear", "log"])
+def test_two_processes_give_the_steps_and_the_verdict_of_one(tmp_path, settings):
+    accumulated = 1 if "form" in settings else 2
+    shared: dict[str, Any] = {"devices": 2, "strategy": "ddp", "batch_size": 4 // accumulated}
+    shared["accumulate_grad_batches"] = accumulated
+
+    def work(**options: Any) -> list[float]:
+        torch.set_num_threads(1)
+        callback = LayerwiseDescentCallback(problem(**settings))
+        model, _ = fitted(callback, tmp_path, validate="none", **options)
+        judged = [value for one in callback.verdicts for value in (one.loss, one.standard_error)]
+        weights = nn.utils.parameters_to_vector(model.parameters()).tolist()
+        descent = callback.descent
+        return [*weights, *descent.multiplier_values.tolist(), *descent.slack.tolist(), *judged]
+
+    # In a process of its own, too: after a backward pass, this one could not be forked any more.
+    (alone,) = together(1, work)
+    first, second = together(2, lambda: work(**shared))
+    assert first == second
+    assert first == pytest.approx(alone, abs=2e-6)
+
+
+# ---------------------------------------------------------------- checkpoints, logs, the verdict
+
+
+@pytest.mark.parametrize("update", [2, 3], ids=["within an epoch", "at its end"])
+@pytest.mark.parametrize("resilience", RESILIENCE)
+def test_resuming_from_a_checkpoint_gives_the_same_training(tmp_path, resilience, update):
+    dual = Dual(optimizer="adam", learning_rate=0.1)
+    settings = {**RESILIENCE[resilience], "alpha": 0.6, "dual": dual}
+    kind: dict[str, Any] = {"every_n_train_steps": 1} if update == 2 else {"every_n_epochs": 1}
+    files = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, **kind)
+    # Three equal batches: after a resume within an epoch, Lightning starts with the first one.
+    same = DataLoader(TensorDataset(*data()), 8, sampler=[*range(8)] * 3)
+    options: dict[str, Any] = {"max_epochs": 3, "training": same}
+    found, expected = (
+        LayerwiseDescentCallback(problem(**settings), warmup_epochs=1) for _ in range(2)
+    )
+    whole, _ = fitted(expected, tmp_path, callbacks=[files], enable_checkpointing=True, **options)
+    checkpoint = tmp_path / f"step={update}.ckpt"
+    resumed, trainer = fitted(found, tmp_path, ckpt_path=checkpoint, **options)
+    assert trainer.global_step == 9
+    assert_same((resumed, found.descent), (whole, expected.descent), 0)
+    assert torch.load(checkpoint, weights_only=True)
+
+
+def test_the_log_has_losses_violations_multipliers_slacks_and_weights(tmp_path):
+    callback, descent = LayerwiseDescentCallback(problem(**SLACK)), problem(**SLACK)
+    _, trainer = fitted(callback, tmp_path)
+    f = by_hand(descent)[1][-1]
+    expected = {
+        "loss": f,
+        "violation": descent.violations(f),
+        "multiplier": descent.multiplier_values,
+        "weight": descent.effective_weights(),
+    }
+    for name, values in expected.items():
+        found = [float(trainer.logged_metrics[f"{name}/layer_0{layer}"]) for layer in (1, 2, 3)]
+        assert found == pytest.approx(values.tolist(), abs=1e-6)
+    assert trainer.logged_metrics["slack/layer_01"] > 0
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_the_verdict_is_that_of_single_examples_or_of_means_of_batches(tmp_path, reduction, capsys):
+    callback = LayerwiseDescentCallback(problem(**SLACK))
+    model, _ = fitted(callback, tmp_path, validate=reduction)
+    descent = callback.descent
+    with torch.no_grad():
+        rows = [model(*batch, reduction=reduction).reshape(3, -1) for batch in loader(4)]
+    losses = torch.cat(rows, 1).double()
+    weights = losses.new_full(losses.shape[1:], 24 / losses.shape[1])
+    rates, slack = descent.rates, descent.slack.double()
+    expected = constraints.judge(losses, weights, descent.reference, rates, slack)
+    printed = capsys.readouterr().out
+    for found, its in zip(callback.verdicts, expected, strict=True):
+        assert found.verdict == its.verdict
+        assert found.loss == pytest.approx(its.loss)
+        assert found.standard_error == pytest.approx(its.standard_error, rel=1e-5)
+        assert its.verdict in printed
+        assert f"{its.loss:.4g}" in printed
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_what_would_train_something_else_is_refused(tmp_path, monkeypatch):
+    log, plain, slack = (problem(**one) for one in ({"form": "log"}, {}, SLACK))
+    with pytest.raises(UserError, match=r"^accumulate_grad_batches: the log form needs"):
+        fitted(LayerwiseDescentCallback(log), tmp_path, accumulate_grad_batches=2)
+    monkeypatch.setattr(Module, "training_step", lambda self, batch: self.model(*batch)[-1])
+    with pytest.raises(UserError, match=r"training_step must return callback\.loss"):
+        fitted(LayerwiseDescentCallback(plain), tmp_path)
+    monkeypatch.setattr(LayerwiseDescent, "add_slack_to", lambda *_: None)
+    with pytest.raises(UserError, match="add_slack_to"):
+        fitted(LayerwiseDescentCallback(slack), tmp_path)

@@ -1,0 +1,359 @@
+"""DescentTrainer: against Trainer, against the plain loop, and its shares against one batch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.utils.data import IterableDataset
+from transformers import EarlyStoppingCallback, Trainer, TrainingArguments
+
+from cudt.config.schema import Dual
+from cudt.integrations.trainer import Descent, Noise
+from cudt.method import constraints
+from cudt.method.descent import LayerwiseDescent
+from cudt.models.own_head import layer_losses
+from cudt.utils.errors import UserError
+from tests.processes import together
+from tests.use.trainers import (
+    FAMILIES,
+    SETTINGS,
+    arguments,
+    batch_of,
+    by_layer,
+    collate,
+    model_of,
+    rows_of,
+    trained,
+    trainer_of,
+    weights_of,
+)
+
+SLACK = Descent(alpha=0.3, resilience="slack", beta=0.1)
+SGD = {"optim": "sgd", "max_grad_norm": 0.0}
+
+
+def changed(**changes: Any) -> Descent:
+    return SETTINGS.model_copy(update=changes)
+
+
+# ---------------------------------------------------------------- the update
+
+
+def test_erm_is_trainers_own_training_bit_for_bit(tmp_path):
+    ours = trained(tmp_path, objective="erm")
+    theirs = Trainer(model_of("bert"), arguments(tmp_path), collate, rows_of("bert"))
+    theirs.train()
+    assert torch.equal(weights_of(ours.model), weights_of(theirs.model))
+    losses = [
+        [row["loss"] for row in one.state.log_history if "loss" in row] for one in (ours, theirs)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("form", ["linear", "log", "ladder"])
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_an_update_is_one_of_the_plain_loop(family, form, tmp_path):
+    dual = Dual(learning_rate=0.05)
+    trainer = trainer_of(
+        tmp_path, family, descent=changed(form=form, reference=1.2, dual=dual), args=SGD
+    )
+    model = copy.deepcopy(trainer.model)
+    trainer.train()
+    descent = LayerwiseDescent(3, 0.1, 1.2, form=form, resilience="decay", beta=5.0, dual=dual)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for step in range(4):
+        f = layer_losses(model, collate(rows_of(family)[8 * step : 8 * step + 8]))
+        assert torch.allclose(by_layer(trainer, "loss")[step], f, atol=1e-5)
+        optimizer.zero_grad()
+        descent.lagrangian(f).backward()
+        descent.dual_step(f)
+        optimizer.step()
+    assert torch.allclose(by_layer(trainer, "multiplier")[-1], descent.multiplier_values, atol=1e-5)
+    assert descent.multiplier_values.max() > 0
+    assert torch.allclose(weights_of(trainer.model), weights_of(model), atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["linear", "log"])
+@pytest.mark.parametrize("family", ["bert", "bert-tokens", "llama"])
+def test_accumulation_is_the_step_of_one_batch(family, form, tmp_path):
+    """Also where micro-batches have different numbers of labels, or none."""
+    rows = rows_of(family)
+    for row in rows[2:4]:
+        row["labels"] = torch.full_like(torch.as_tensor(row["labels"]), -100)
+    found = []
+    for size, steps in ((8, 1), (2, 4)):
+        split = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps, **SGD}
+        noise, settings = Noise(gamma_train=0.3), changed(form=form)
+        one = trained(
+            tmp_path, family, train_dataset=rows, descent=settings, noise=noise, args=split
+        )
+        found.append([by_layer(one, "loss"), by_layer(one, "multiplier"), weights_of(one.model)])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    assert found[0][1].max() > 0
+
+
+@pytest.mark.parametrize("form", ["linear", "log"])
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_two_processes_are_one(family, form, tmp_path):
+    def train(size: int) -> Any:
+        args = {"per_device_train_batch_size": size, **SGD}
+        data, noise = rows_of(family, 6, seed=1), Noise(gamma_train=0.3)
+        one = trained(
+            tmp_path, family, descent=changed(form=form), noise=noise, args=args, eval_dataset=data
+        )
+        verdicts = [each.verdict for each in one.verdicts]
+        return one.args.world_size, by_layer(one, "multiplier"), weights_of(one.model), verdicts
+
+    # In a process of its own, too: after a backward pass, this one could not be forked any more.
+    ((size, *whole),) = together(1, lambda: train(8))
+    first, second = together(2, lambda: train(4))
+    assert (size, first[0], second[0]) == (1, 2, 2)
+    for one, left, right in zip(whole[:2], first[1:3], second[1:3], strict=True):
+        assert torch.allclose(one, left, atol=1e-5)
+        assert torch.equal(left, right)
+    assert whole[2] == first[3] == second[3]
+    assert whole[0].max() > 0
+
+
+def test_warm_up_epochs_have_no_constraints(tmp_path):
+    warmed = trained(tmp_path, descent=changed(warmup_epochs=1), args={"max_steps": 6})
+    erm = trained(tmp_path, objective="erm")
+    rows = [row for row in warmed.state.log_history if "loss" in row]
+    assert ["multiplier/layer_01" in row for row in rows] == [False] * 4 + [True] * 2
+    expected = [row["loss"] for row in erm.state.log_history if "loss" in row]
+    assert [row["loss"] for row in rows[:4]] == pytest.approx(expected, rel=1e-4)
+
+
+def test_slack_is_trained_with_the_weights_and_never_negative(tmp_path):
+    slack = by_layer(trained(tmp_path, descent=SLACK), "slack")
+    assert slack.max() > 0
+    assert slack.min() >= 0
+
+
+def test_constraints_that_cannot_be_met_do_not_let_multipliers_grow_for_ever(tmp_path):
+    """The labels are noise and the rate is 0, so f_l − 0.5·f_{l−1} stays at about half of f."""
+    dual = Dual(optimizer="sgd", learning_rate=1.0)
+    bounded, free = (
+        trained(tmp_path, descent=settings, args={"max_steps": 60, "learning_rate": 0.0})
+        for settings in (
+            Descent(alpha=0.5, dual=dual),
+            Descent(alpha=0.5, resilience="none", dual=dual),
+        )
+    )
+    settled, grown = (by_layer(one, "multiplier") for one in (bounded, free))
+    violation = by_layer(bounded, "violation").mean(0).clamp_min(0)
+    assert torch.allclose(settled[-1], 10 * violation, rtol=0.1, atol=0.1)
+    assert grown[-1].max() > 3 * settled[-1].max()
+
+
+# ---------------------------------------------------------------- layers
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "bert"])
+def test_the_layers_of_a_family_are_read_by_its_own_head_and_noise_enters(family, tmp_path):
+    clean, noisy = (
+        trained(tmp_path, family, noise=Noise(gamma_train=gamma), args={"max_steps": 1})
+        for gamma in (0.0, 0.5)
+    )
+    expected = layer_losses(model_of(family).train(), batch_of(family, 8))
+    assert torch.allclose(by_layer(clean, "loss")[0], expected, atol=1e-5)
+    assert ((by_layer(clean, "loss") - by_layer(noisy, "loss")).abs() > 1e-5).all()
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_losses_in_chunks_are_those_of_all_logits(family, tmp_path):
+    chunked, whole = (trainer_of(tmp_path, family, args={"optim": "sgd"}) for _ in range(2))
+    # Trainer hands such losses all logits.
+    whole.compute_loss_func = lambda outputs, labels, num_items_in_batch: whole.model.loss_function(
+        outputs.logits, labels, vocab_size=outputs.logits.shape[-1]
+    )
+    for trainer in (chunked, whole):
+        trainer.train()
+    assert chunked._reader.words is not None
+    assert whole._reader.words is None
+    assert torch.allclose(by_layer(chunked, "loss"), by_layer(whole, "loss"), atol=1e-4)
+    assert torch.allclose(weights_of(chunked.model), weights_of(whole.model), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "vit"])
+def test_adapters_are_trained_and_the_weights_below_are_not(family, tmp_path):
+    targets = ["query", "value"] if family == "bert" else "all-linear"
+    saved = None if family == "llama" else ["classifier"]
+    config = LoraConfig(r=2, lora_alpha=4, target_modules=targets, modules_to_save=saved)
+    model = get_peft_model(model_of(family), config)
+    before = {name: one.clone() for name, one in model.named_parameters()}
+    trainer = trained(tmp_path, family, model=model, noise=Noise(gamma_train=0.2))
+    after = dict(model.named_parameters())
+    moved = {name for name, one in before.items() if not torch.equal(one, after[name])}
+    assert moved
+    assert all(after[name].requires_grad for name in moved)
+    assert by_layer(trainer, "loss").shape == (4, 3)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_checkpointing_of_gradients_and_bf16_change_nothing_but_rounding(family, tmp_path):
+    plain, checkpointed, rounded = (
+        by_layer(trained(tmp_path, family, args={**options, **SGD}), "loss")
+        for options in ({}, {"gradient_checkpointing": True}, {"bf16": True})
+    )
+    assert torch.allclose(plain, checkpointed, atol=1e-5)
+    assert torch.allclose(plain, rounded, rtol=0.05)
+    assert not torch.equal(plain, rounded)
+
+
+# ---------------------------------------------------------------- noise
+
+
+def test_sigma_is_the_deviation_of_the_embeddings_of_all_tokens_but_padding(tmp_path):
+    trainer = trainer_of(tmp_path, noise=Noise(gamma_train=0.5), args={"max_steps": 1})
+    table = trainer.model.get_input_embeddings().weight.detach().clone()
+    trainer.train()
+    looked_up = torch.cat([table[row["input_ids"]] for row in rows_of("bert")]).double()
+    assert trainer.noise.sigma_x == pytest.approx(looked_up.std(correction=0).item(), rel=1e-6)
+
+
+def test_the_noise_of_an_example_depends_on_its_content_and_the_seed_alone(tmp_path):
+    trainer = trained(tmp_path, noise=Noise(gamma_train=0.5), args={"max_steps": 1})
+    table = trainer.model.get_input_embeddings()
+
+    def noise(rows: Any, seed: str) -> list[torch.Tensor]:
+        batch = collate(rows)
+        clean = table(batch["input_ids"])
+        with trainer.noise.on(trainer.model, batch, seed):
+            drawn = table(batch["input_ids"]) - clean
+        return [one[: len(row["input_ids"])] for one, row in zip(drawn, rows, strict=True)]
+
+    rows = rows_of("bert")[:4]
+    one, other = noise(rows, "a"), noise(rows[::-1], "a")[::-1]
+    assert all(
+        torch.allclose(left, right, atol=1e-6) for left, right in zip(one, other, strict=True)
+    )
+    assert not torch.allclose(one[0], noise(rows, "b")[0])
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+@pytest.mark.parametrize("at", [2, 5], ids=["within an epoch", "after one"])
+@pytest.mark.parametrize("kind", ["decay", "slack", "log, accumulated"])
+def test_a_resumed_training_is_the_uninterrupted_one(kind, at, tmp_path):
+    settings = SLACK if kind == "slack" else changed(form="log" if "log" in kind else "linear")
+    split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    args = {"max_steps": 8, "save_strategy": "steps", "save_steps": at, "seed": 3}
+    args |= split if "log" in kind else {}
+    args |= {"train_sampling_strategy": "random"}
+
+    def trainer(name: str) -> Any:
+        model = model_of("bert", hidden_dropout_prob=0.1)
+        noise = Noise(gamma_train=0.3)
+        return trainer_of(tmp_path / name, model=model, descent=settings, noise=noise, args=args)
+
+    whole, resumed = trainer("whole"), trainer("resumed")
+    whole.train()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{at}"))
+    assert torch.equal(weights_of(whole.model), weights_of(resumed.model))
+    assert torch.equal(whole.descent.multiplier_values, resumed.descent.multiplier_values)
+    assert torch.equal(whole.descent.slack, resumed.descent.slack)
+    assert whole.descent.multiplier_values.max() > 0
+
+
+def test_a_checkpoint_of_plain_trainer_is_refused(tmp_path):
+    args = arguments(tmp_path, save_strategy="steps", save_steps=2)
+    Trainer(model_of("bert"), args, collate, rows_of("bert")).train()
+    with pytest.raises(UserError, match="λ is not known"):
+        trainer_of(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+# ---------------------------------------------------------------- logs and verdicts
+
+
+def test_the_logged_loss_is_the_mean_of_the_updates_since_the_last_log(tmp_path):
+    every, last = (trained(tmp_path, args={"logging_steps": steps}) for steps in (1, 4))
+    (logged,) = (row["loss"] for row in last.state.log_history if "loss" in row)
+    assert logged == pytest.approx(by_layer(every, "loss")[:, -1].mean().item(), rel=1e-6)
+
+
+class Stream(IterableDataset[Any]):
+    """Rows without a length."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Any:
+        return iter(self._rows)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+@pytest.mark.parametrize("kind", [list, Stream])
+def test_the_verdict_is_that_of_single_examples(family, kind, tmp_path):
+    rows = rows_of(family, 20, seed=1)
+    trainer = trained(tmp_path, family, eval_dataset=kind(rows))
+    with torch.no_grad():
+        losses = [layer_losses(trainer.model, collate([row])) for row in rows]
+    shift = family == "llama"  # no token is predicted from nothing
+    counts = [(row["labels"][1:] != -100).sum() if shift else torch.tensor(1) for row in rows]
+    weights = torch.stack(counts).double()
+    descent = trainer.descent
+    table, slack = torch.stack(losses, 1).double(), descent.slack.double()
+    expected = constraints.judge(table, weights, descent.reference, descent.rates, slack)
+    for found, its in zip(trainer.verdicts, expected, strict=True):
+        assert found.verdict == its.verdict
+        assert found.loss == pytest.approx(its.loss, abs=1e-5)
+        assert found.standard_error == pytest.approx(its.standard_error, abs=1e-5)
+    assert trainer.state.log_history[-1]["eval_loss/layer_02"] == trainer.verdicts[1].loss
+
+
+def test_a_training_that_stops_early_is_judged_with_the_slack_of_its_best_epoch(tmp_path):
+    args = {"max_steps": 20, "eval_strategy": "epoch", "save_strategy": "epoch"}
+    args |= {"metric_for_best_model": "loss", "greater_is_better": True}
+    trainer = trained(
+        tmp_path,
+        descent=SLACK,
+        eval_dataset=rows_of("bert", 12, seed=1),
+        callbacks=[EarlyStoppingCallback(1, early_stopping_threshold=100.0)],
+        args={**args, "load_best_model_at_end": True},
+    )
+    # The "best" epoch, of the larger loss, is the first one.
+    assert (trainer.state.global_step, trainer.state.best_global_step) == (8, 4)
+    assert [one.slack for one in trainer.verdicts] == by_layer(trainer, "slack")[3].tolist()
+
+
+def test_several_validation_sets_are_judged_one_by_one(tmp_path):
+    data = {name: rows_of("bert", 6, seed=1) for name in ("one", "two")}
+    trainer = trainer_of(tmp_path, eval_dataset=data)
+    with pytest.raises(UserError, match=r"train\(\)"):
+        trainer.judge(data["one"])
+    trainer.train()
+    assert trainer.verdicts == []
+    with pytest.raises(UserError, match="give one data set"):
+        trainer.judge()
+    assert len(trainer.judge(data["two"])) == 3
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_what_has_no_reference_or_no_loss_is_refused(tmp_path):
+    rows = rows_of("bert")
+    for labels, wrong in ((0.5, "'auto' is the entropy"), (1, "'auto' gives 0")):
+        same = [{**row, "labels": labels} for row in rows]
+        with pytest.raises(UserError, match=rf"descent\.reference: .*{wrong}"):
+            trained(tmp_path, train_dataset=same)
+    with pytest.raises(UserError, match=r"without a length .* descent\.reference"):
+        trained(tmp_path, train_dataset=Stream(rows))
+    streamed = trained(tmp_path, train_dataset=Stream(rows), descent=changed(reference=1.1))
+    assert by_layer(streamed, "loss").shape == (4, 3)
+    none = [{**row, "labels": -100} for row in rows]
+    with pytest.raises(UserError, match="all labels of an update are -100"):
+        trained(tmp_path, train_dataset=none, descent=changed(reference=1.1))
+
+
+def test_several_gpus_of_one_process_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(TrainingArguments, "n_gpu", 2)
+    with pytest.raises(UserError, match="accelerate launch"):
+        trainer_of(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 import warnings
@@ -15,10 +14,9 @@ from cudt.cli.terminal import make_console, make_error_console
 from cudt.config import recipe as recipes
 from cudt.config import yaml
 from cudt.sweep import definition
-from cudt.sweep.arm_worker import WorkerJob
-from cudt.sweep.run_sweep import SweepOptions, resume_command
+from cudt.sweep.worker import SweepOptions
 from cudt.utils.errors import UserError
-from cudt.utils.worker_processes import Processes
+from cudt.utils.workers import Workers
 
 NAMES = ["new\nline\x1b[31m", "-rf", "sweeps", "=cmd|calc", "../up", "", "\ud800", "x" * 101]
 ESCAPE = "\x1b[31m"
@@ -107,21 +105,18 @@ def test_options_that_no_file_can_record_are_refused(words, monkeypatch, capsys)
 # ---------------------------------------------------------------- passwords
 
 
-def sleep(job: WorkerJob) -> int:
+def sleep(job: tuple[str, SweepOptions]) -> int:
     time.sleep(60)
     return 0
 
 
 def test_no_process_list_shows_the_password_of_workers(tmp_path):
-    job = WorkerJob("postgresql://me:swordfish@db/trials", "study", tmp_path, "cpu", None, "x:y")
-    with Processes([{}], tmp_path, f"{__name__}:sleep", job) as workers:
-        children = [child.pid for child in multiprocessing.active_children()]
+    job = ("study", SweepOptions(tmp_path, storage="postgresql://me:swordfish@db/trials"))
+    with Workers([{}], tmp_path, sleep, job) as workers:
+        children = [one.pid for one in workers._running.values()]
         lines = [
             Path(f"/proc/{pid}/cmdline").read_bytes() for pid in [*children, os.getpid()] if pid
         ]
-        for child in multiprocessing.active_children():
-            child.kill()
-        list(workers.wait(5.0))
     assert len(lines) > 1
     assert not any(b"swordfish" in line for line in lines)
     assert not any(
@@ -148,8 +143,3 @@ def test_a_password_on_the_command_line_gets_a_warning_and_is_never_printed(
     printed = capsys.readouterr()
     assert "swordfish" not in printed.out + printed.err
     assert ("can read a password on the command line" in printed.err) == is_typed
-
-
-def test_the_resume_command_of_a_sweep_has_its_storage_without_the_password(tmp_path):
-    options = SweepOptions(tmp_path, "cpu", storage="postgresql://me:swordfish@db/trials")
-    assert "--storage postgresql://me@db/trials" in resume_command(tmp_path, options)

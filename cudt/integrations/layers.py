@@ -49,10 +49,8 @@ class LayerReader:
         weights: Tensor | None = None,
     ) -> Tensor:
         """The mean losses of some layers, in order, the last layer's included; `wrapped` is what
-        the loop calls.
-
-        `weights` are those of the layers in the objective, if they are known: a layer of weight 0
-        has no gradient, which is cheaper.
+        the loop calls. With known `weights`, those of the layers in the objective, a layer of
+        weight 0 gets no gradient.
         """
         if list(layers) == [self.n_layers]:
             return loss(wrapped, dict(inputs)).reshape(1)
@@ -91,9 +89,7 @@ class LayerReader:
 
 
 def _needed(layers: Sequence[int], weights: Tensor | None) -> list[bool]:
-    """Which losses need a gradient. The last one's always does: distributed training waits for the
-    gradients of all weights, even if they are 0.
-    """
+    """Which losses need a gradient; the last always does, as distributed training waits for it."""
     nonzero = [True] * len(layers) if weights is None else weights.bool().tolist()
     return [torch.is_grad_enabled() and one for one in [*nonzero[:-1], True]]
 
@@ -120,9 +116,7 @@ def n_labels(inputs: Inputs, *, shifted: bool) -> Tensor:
 
 
 def with_some_label(inputs: Inputs, *, shifted: bool) -> Inputs:
-    """The batch, with labels of 0 if none of its labels counts: its mean loss, which counts 0
-    times, is then no NaN.
-    """
+    """The batch, with labels of 0 if none of its labels counts, so that its mean is no NaN."""
     has_none = n_labels(inputs, shifted=shifted) == 0
     given = {name: inputs[name] for name in _LABELS if inputs.get(name) is not None}
     return inputs | {name: one.masked_fill(has_none, 0) for name, one in given.items()}

@@ -1,8 +1,7 @@
-"""Training noise γ·σ_x·ε in other people's loops: on the embeddings of tokens where they are looked
-up, or on pixels.
+"""Training noise γ·σ_x·ε in other people's loops, on looked-up embeddings or on pixels.
 
-Batches of other people's loops have no ids. The noise of an example depends on (seed, content)
-instead, so it is the same in every batch, order and number of processes, as in `cudt train`.
+Their batches have no ids: the noise of an example depends on (seed, content) instead, so it is the
+same in every batch, order and number of processes, as in `cudt train`.
 """
 
 from __future__ import annotations

@@ -65,11 +65,9 @@ _CAUSAL = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 class DescentMixin(_Base):
     """Layerwise descent for Trainer and its subclasses.
 
-    `descent` and `noise` are the sections of a recipe, with one difference: constraints are
-    resilient unless `descent` sets `resilience`, with `decay` and β = 10. Without resilience
-    (`resilience="none"`) λ grows for ever where a constraint cannot be met. `objective` is
-    constrained, supervised or erm, or the import path of your own; with erm the update is
-    Trainer's.
+    `descent` and `noise` are the sections of a recipe, but constraints are resilient unless
+    `descent` sets `resilience`, with `decay` and β = 10. `objective` is constrained, supervised or
+    erm, or the import path of your own; with erm the update is Trainer's.
     """
 
     #: The loss of a micro-batch is divided by the labels of the whole update, whatever the model
@@ -128,9 +126,7 @@ class DescentMixin(_Base):
         return batches, None
 
     def _preview(self) -> None:
-        """In the log form ∂J/∂f needs f of the whole update, which takes a second forward pass if
-        that is split.
-        """
+        """Measure f of the whole update, which ∂J/∂f needs in the log form."""
         batches, self._not_seen = self._not_seen, []
         device = self.args.device
         kept = [] if device.type == "cpu" else [device]
@@ -147,9 +143,7 @@ class DescentMixin(_Base):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """A micro-batch's share of J, up to a number that the weights do not change; in evaluation,
-        Trainer's loss.
-        """
+        """A micro-batch's share of J, up to a constant; in evaluation, Trainer's loss."""
         if not model.training or return_outputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if self._not_seen:
@@ -177,9 +171,7 @@ class DescentMixin(_Base):
         return f"train {self.args.seed} {int(self.state.epoch or 0)}"
 
     def dual_step(self) -> None:
-        """Move λ, and give the slack its gradient; between the backward pass and the step of the
-        weights.
-        """
+        """Move λ, and give the slack its gradient; before the step of the weights."""
         f = self._update.mean()
         self._logged.append(f)
         for slack in self.descent.slack_parameters():
@@ -220,9 +212,7 @@ class DescentMixin(_Base):
 
     @property
     def _shifts_labels(self) -> bool:
-        """Whether the loss compares a position with the label of the next one, as causal language
-        models do.
-        """
+        """Whether the loss compares a position with the label of the next one."""
         # Trainer knows it by the name of the loss, which some models (GPT-2) do not have.
         return self._loss_shifts_labels or type(unwrapped(self.model)).__name__ in _CAUSAL.values()
 
@@ -238,10 +228,7 @@ class DescentMixin(_Base):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Trainer's log, with losses, violations, λ, slack and w_l of the layers in the last
-        update.
-
-        `loss` is the mean f_L, which compares with training without constraints; `objective` is
-        what was minimised.
+        update. `loss` is the mean f_L; `objective` is what was minimised.
         """
         if "loss" in logs and self._logged:
             updates, self._logged = torch.stack(self._logged), []
@@ -281,7 +268,7 @@ class DescentMixin(_Base):
     @torch.no_grad()
     def judge(self, dataset: Any = None) -> list[LayerVerdict]:
         """The verdict about each layer's constraint on a data set, by default eval_dataset, at
-        noise γ_train; the model reads one example at a time.
+        noise γ_train, one example at a time.
         """
         dataset = self.eval_dataset if dataset is None else dataset
         if dataset is None or isinstance(dataset, dict):

@@ -42,9 +42,10 @@ def judge(descent: LayerwiseDescent, losses: Tensor, weights: Tensor) -> list[La
 
 def verdict_log(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str, float]:
     """The verdicts as numbers for a log."""
+    losses = [one.loss for one in verdicts]
     return {
         "eval_feasible": float(constraints.is_feasible(verdicts)),
-        "eval_monotone": float(_is_monotone(verdicts, reference)),
+        "eval_monotone": float(constraints.is_monotone(reference, losses)),
         **{_key("eval_loss", one.layer): one.loss for one in verdicts},
         **{_key("eval_violation", one.layer): one.violation for one in verdicts},
     }
@@ -52,17 +53,13 @@ def verdict_log(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str,
 
 def show(verdicts: Sequence[LayerVerdict], reference: float) -> None:
     """Print the verdicts as a table."""
-    table = Table("layer", "loss", "allowed", "verdict")
+    table, log = (Table("layer", "loss", "allowed", "verdict"), verdict_log(verdicts, reference))
     for one in verdicts:
         table.add_row(str(one.layer), f"{one.loss:.4g}", f"{one.allowed:.4g}", one.verdict)
-    feasible = "feasible" if constraints.is_feasible(verdicts) else "not feasible"
-    which = "every layer" if _is_monotone(verdicts, reference) else "not every layer"
+    feasible = "feasible" if log["eval_feasible"] else "not feasible"
+    which = "every layer" if log["eval_monotone"] else "not every layer"
     Console().print(table)
     print(f"constraints on validation data: {feasible}; {which} lowers the loss")
-
-
-def _is_monotone(verdicts: Sequence[LayerVerdict], reference: float) -> bool:
-    return constraints.is_monotone(reference, [one.loss for one in verdicts])
 
 
 def _key(name: str, layer: int) -> str:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from cudt.config import models as sections
-from cudt.config.models import Lora, PretrainedName
 from cudt.data import hub
 from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
@@ -35,11 +34,6 @@ class Encoder(PretrainedText):
         self.head = nn.Linear(encoder.config.hidden_size, n_classes)
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
-
-    def adapt(self, lora: Lora, source: PretrainedName) -> None:
-        """Train adapters and the readout from now on, and no other weights."""
-        self.encoder = with_adapters(self.encoder, lora, source)
-        self.signal_is_learned = False
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         state = self.normed(state)
@@ -66,5 +60,6 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     encoder.config.id2label = dict(enumerate(map(str, task.classes)))
     model = Encoder(encoder, task.n_classes, config.readout)
     if config.lora is not None:
-        model.adapt(config.lora, config.source)
+        model.encoder = with_adapters(encoder, config.lora, config.source)
+        model.signal_is_learned = False
     return model

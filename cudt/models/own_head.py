@@ -108,8 +108,8 @@ def recording(model: nn.Module, layers: tuple[nn.Module, ...]) -> Iterator[Recor
         recorded.before.pop(module, None)
     if len(recorded.states) != len(layers):
         raise ValueError(
-            f"the model called {len(recorded.states)} of its {len(layers)} layers; layer losses "
-            "need all of them: turn off layerdrop, and do not replace layers after the first call"
+            f"the model called {len(recorded.states)} of its {len(layers)} layers, and layer "
+            "losses need all of them; turn off layerdrop"
         )
 
 

@@ -159,8 +159,7 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
     check_vocabulary(task.tokenizer, len(weights), config.source)
     if config.width not in (None, weights.shape[1]):
         raise UserError(
-            f"model.width = {config.width}: embeddings of '{config.source}' have width "
-            f"{weights.shape[1]}; remove the key"
+            f"model.width: embeddings of '{config.source}' have {weights.shape[1]}; remove the key"
         )
     words = nn.Embedding.from_pretrained(weights.clone(), freeze=False)
     model = UnrolledTransformer(config, words, *sizes)

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config import models as sections
-from cudt.config.models import Lora, PretrainedName
 from cudt.data import hub
 from cudt.data.loader import Batch
 from cudt.models.patches import FrameModel, frame_size
@@ -66,10 +65,6 @@ class ViT(FrameModel, Pretrained):
             self.head = nn.Linear(encoder.config.hidden_size, self.side**2)
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
-
-    def adapt(self, lora: Lora, source: PretrainedName) -> None:
-        """Train adapters and the readout from now on, and no other weights."""
-        self.encoder = with_adapters(self.encoder, lora, source)
 
     def process(self, frames: Tensor) -> Tensor:
         """The encoder's input, (examples · T, 3, …), from frames with values 0 to 255."""
@@ -124,7 +119,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> ViT:
     model = ViT(encoder, processor, frame, config.readout == "linear")
     _freeze_unused(model)
     if config.lora is not None:
-        model.adapt(config.lora, config.source)
+        model.encoder = with_adapters(encoder, config.lora, config.source)
     return model
 
 

@@ -1,8 +1,7 @@
 """Losses over a vocabulary whose logits are never all in memory at once.
 
-32 layers × 512 tokens × 128,256 words would take 8 GB. Here a layer's answer is the input of the
-head, and losses are computed in chunks of tokens. Gradients are computed in the forward pass, while
-the logits of a chunk are in memory:
+A layer's answer is the input of the head, and losses are computed in chunks of tokens. Gradients
+are computed in the forward pass, while the logits of a chunk are in memory:
 
     p = softmax(logits) − one-hot(target)         overwrites the logits
     ∂loss/∂state = p·head                         kept for the backward pass, times ∂J/∂loss there
@@ -97,9 +96,8 @@ class TokenLogits:
         """For each example the mean loss, and the share of targets that are the likeliest word."""
         targets, rows, counts = labels_of(batch)
         means = torch.zeros(2, len(counts), dtype=self.dtype, device=targets.device)
-        for part, losses, log_p in _chunks(
-            *_factors(self.states, self.head.weight), targets, self.dtype
-        ):
+        factors = _factors(self.states, self.head.weight)
+        for part, losses, log_p in _chunks(*factors, targets, self.dtype):
             hits = (log_p.argmax(1) == targets[part]).to(self.dtype)
             means.index_add_(1, rows[part], torch.stack([losses, hits]))
         losses, hits = means / counts

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from optuna.storages import InMemoryStorage
@@ -51,22 +51,33 @@ _PRINTED = [
 
 def run_sweep(sweep: Sweep, options: SweepOptions, console: Console) -> Results:
     """Run every cell without a result, together with all who joined, and write the tables."""
-    folder, logs = sweep.folder(options.out), sweep.folder(options.out) / "logs"
-    check(sweep, options)
+    return run_sweeps([sweep], sweep.folder(options.out), options, console)[0]
+
+
+def run_sweeps(
+    sweeps: Sequence[Sweep], folder: Path, options: SweepOptions, console: Console
+) -> list[Results]:
+    """Run several sweeps, one after the other, with one pool of workers; their trials and logs are
+    in a folder that they share.
+    """
+    for sweep in sweeps:
+        check(sweep, options)
+    logs = folder / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     if options.storage is not None:
         # Machines that share the folder must not write into one file.
         logs /= socket.gethostname()
     url = options.storage or own_storage(folder)
-    studies = studies_of(sweep, open_storage(url, options.heartbeat))
-    for study in [] if options.join else studies:
+    storage = open_storage(url, options.heartbeat)
+    groups = [studies_of(sweep, storage) for sweep in sweeps]
+    for study in [] if options.join else chain(*groups):
         study.enqueue(retry_failed=options.retry_failed)
-    watch = _Watch(sweep, studies, folder, console)
-    job = (studies[0].study.study_name, replace(options, storage=url))
+    watch = _Watch(groups, options.out, console)
+    job = ([arms[0].study.study_name for arms in groups], replace(options, storage=url))
     each = environments(options.workers, options.device)
     with StopRequest() as stop, Workers(each, logs, main, job) as workers, watch.progress:
         watch.run(workers, stop)
-    made = watch.write()
+    made = [watch.write(arms) for arms in groups]
     if stop.requested:
         raise TrainingInterruptedError(
             f"{folder}: interrupted; run the same command to resume", stop.signal_number
@@ -109,20 +120,21 @@ def find(url: str, name: str | None) -> Sweep:
 class _Watch:
     """Shows the trials of all machines and writes the tables until the workers here have ended."""
 
-    def __init__(
-        self, sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, console: Console
-    ) -> None:
-        self.write = partial(results.write, sweep, studies, folder)
-        self._studies = studies
-        self._total = sum(study.budget for study in studies)
-        self._seen = {key for key, _, _ in self._ended()}
+    def __init__(self, groups: Sequence[Sequence[ArmStudy]], out: Path, console: Console) -> None:
+        self._groups, self._out, self._deaths = groups, out, 0
+        self._total = sum(study.budget for study in chain(*groups))
+        self._seen = {key for arms in groups for key, _, _ in _ended(arms)}
         columns = (TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         is_live = console.is_terminal and not console.is_dumb_terminal
         self.progress = Progress(*columns, console=console, transient=True, disable=not is_live)
         self._bar = self.progress.add_task("", total=self._total, completed=len(self._seen))
-        self._deaths = 0
         if self._seen:
             self._line(f"resuming: {len(self._seen)} of {self._total} trials are done")
+
+    def write(self, arms: Sequence[ArmStudy]) -> Results:
+        """Write the tables of a sweep."""
+        sweep = arms[0].sweep
+        return results.write(sweep, arms, sweep.folder(self._out))
 
     def run(self, workers: Workers, stop: StopRequest) -> None:
         """Watch until all workers have ended."""
@@ -144,24 +156,20 @@ class _Watch:
 
     def _look(self) -> None:
         """Show what has ended since the last look, and write the tables if anything has."""
-        new = [one for one in self._ended() if one[0] not in self._seen]
-        for key, study, cell in new:
-            self._seen.add(key)
-            self._deaths, said = 0, str(cell.facts.get("reason", ""))
-            if cell.state == "finished":
-                said = f"score {cell.trial.value:.5g}"
-            count = f"{len(self._seen):>{len(str(self._total))}}/{self._total}"
-            failed = "failed: " if cell.state == "failed" else ""
-            self._line(f"{count}  {study.describe(cell.settings)}  {failed}{said}")
+        for arms in self._groups:
+            new = [one for one in _ended(arms) if one[0] not in self._seen]
+            for key, study, cell in new:
+                self._seen.add(key)
+                self._deaths, said = 0, str(cell.facts.get("reason", ""))
+                if cell.state == "finished":
+                    said = f"score {cell.trial.value:.5g}"
+                count = f"{len(self._seen):>{len(str(self._total))}}/{self._total}"
+                failed = "failed: " if cell.state == "failed" else ""
+                of = f"{study.sweep.name} · " if len(self._groups) > 1 else ""
+                self._line(f"{count}  {of}{study.describe(cell.settings)}  {failed}{said}")
+            if new:
+                self.write(arms)
         self.progress.update(self._bar, completed=len(self._seen))
-        if new:
-            self.write()
-
-    def _ended(self) -> Iterator[tuple[tuple[str, int], ArmStudy, Cell]]:
-        for study in self._studies:
-            for number, cell in study.cells().items():
-                if cell.state in ENDED:
-                    yield (study.study.study_name, number), study, cell
 
     def _handle(self, ended: Ended, workers: Workers, *, is_stopping: bool) -> None:
         """Start a worker again that has ended too early; a fault of the machine stops all."""
@@ -180,13 +188,21 @@ class _Watch:
         self.progress.console.print(text, soft_wrap=True, highlight=False)
 
 
+def _ended(arms: Sequence[ArmStudy]) -> Iterator[tuple[tuple[str, int], ArmStudy, Cell]]:
+    for study in arms:
+        for number, cell in study.cells().items():
+            if cell.state in ENDED:
+                yield (study.study.study_name, number), study, cell
+
+
 # ---------------------------------------------------------------- the plan
 
 
 def plan(sweep: Sweep, options: SweepOptions) -> list[tuple[str, str]]:
     """Every run of a sweep in a line, and its state: finished, failed, pruned, started or to do."""
     rows = []
-    for study in known_studies(sweep, options):
+    url = options.storage or own_storage(sweep.folder(options.out))
+    for study in known_studies([sweep], url)[0]:
         cells = study.cells()
         for number, own in enumerate(study.listed()):
             cell = cells.get(number)
@@ -203,12 +219,15 @@ def plan(sweep: Sweep, options: SweepOptions) -> list[tuple[str, str]]:
     return rows
 
 
-def known_studies(sweep: Sweep, options: SweepOptions) -> list[ArmStudy]:
-    """The studies as they are stored, or new ones in memory; begins nothing."""
-    storage = existing(options.storage or own_storage(sweep.folder(options.out)))
-    first = study_name(sweep, sweep.settings[0], next(iter(sweep.search.arms)))
-    is_begun = storage is not None and first in sweeps_in(storage)
-    return studies_of(sweep, storage if storage and is_begun else InMemoryStorage())
+def known_studies(sweeps: Sequence[Sweep], url: str) -> list[list[ArmStudy]]:
+    """The studies of each sweep as they are stored, or new ones in memory; begins nothing."""
+    storage = existing(url)
+    begun, found = sweeps_in(storage), []
+    for sweep in sweeps:
+        first = study_name(sweep, sweep.settings[0], next(iter(sweep.search.arms)))
+        is_begun = storage is not None and first in begun
+        found.append(studies_of(sweep, storage if storage and is_begun else InMemoryStorage()))
+    return found
 
 
 # ---------------------------------------------------------------- what is printed at the end

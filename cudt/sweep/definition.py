@@ -151,10 +151,14 @@ def locate(name_or_file: str) -> Path:
     return recipes.find(name_or_file, folder(), "search")
 
 
-def load(name_or_file: str, recipe: str | None = None) -> Sweep:
-    """A valid sweep, or an error that lists every mistake. `recipe` overrides the file's own."""
+def load(name_or_file: str, recipe: str | None = None, fixed: Settings | None = None) -> Sweep:
+    """A valid sweep, or an error that lists every mistake. `recipe` overrides the file's own, and
+    `fixed` is added to the file's.
+    """
     path = locate(name_or_file)
     values, source = recipes.read(path, locate), f"search {path.stem}"
+    if fixed:
+        values["fixed"] = {**(values.get("fixed") or {}), **fixed}
     try:
         search = Search.model_validate(values)
     except ValidationError as error:

@@ -18,6 +18,8 @@ import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 import optuna
@@ -242,14 +244,15 @@ def studies_of(sweep: Sweep, storage: BaseStorage) -> list[ArmStudy]:
 
 
 def next_waiting(studies: Sequence[ArmStudy]) -> ArmStudy | None:
-    """The study to take a trial from: setting by setting, in each the arm that has begun the
-    fewest, so that a stopped sweep has spent equally.
+    """The study to take a trial from: sweep by sweep and setting by setting, in each the arm that
+    has begun the fewest, so that a stopped sweep has spent equally.
     """
-    order = [*dict.fromkeys(setting_name(one.setting) for one in studies)]
-    ranked = []
-    for index, study in enumerate(studies):
-        states = [cell.state for cell in study.cells().values()]
-        if (n_waiting := states.count("waiting")) > 0:
-            begun = len(states) - n_waiting
-            ranked.append((order.index(setting_name(study.setting)), begun, index))
-    return studies[min(ranked)[2]] if ranked else None
+    for _, arms in groupby(studies, lambda one: (one.sweep.title, setting_name(one.setting))):
+        begun = []
+        for arm in arms:
+            states = [cell.state for cell in arm.cells().values()]
+            if (n_waiting := states.count("waiting")) > 0:
+                begun.append((len(states) - n_waiting, arm))
+        if begun:
+            return min(begun, key=itemgetter(0))[1]
+    return None

@@ -93,16 +93,17 @@ class _CrashedError(Exception):
 # ---------------------------------------------------------------- the loop
 
 
-def main(job: tuple[str, SweepOptions]) -> int:
-    """Run trials of a sweep, named by its first study, until nothing is left; returns the exit
+def main(job: tuple[Sequence[str], SweepOptions]) -> int:
+    """Run trials of sweeps, named by their first studies, until nothing is left; returns the exit
     code.
     """
-    study, options = job
+    names, options = job
     signal.signal(signal.SIGTERM, _terminate)
     while True:
         try:
             storage = open_storage(options.storage or "", options.heartbeat)
-            work(studies_of(sweeps_in(storage)[study], storage), options)
+            known = sweeps_in(storage)
+            work([one for name in names for one in studies_of(known[name], storage)], options)
             return 0
         except _CrashedError as error:
             traceback.print_exception(error.__cause__)
@@ -137,7 +138,7 @@ def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
                     raise
         else:
             time.sleep(_PAUSE)
-            for one in studies:
+            for one in (study for study in studies if study.n_left):
                 # Optuna looks for lost workers only in studies that it takes a trial from.
                 optuna.storages.fail_stale_trials(one.study)
                 one.enqueue()

@@ -79,12 +79,14 @@ def reproduce(
         refuse_with_join(scale=scale, only=only, retry_failed=retry_failed)
         if storage is None or out is None:
             raise UserError("--join: needs --storage and --out of the command that began")
-        loaded = scales.begun(out)
+        folder, loaded = out, scales.begun(out)
     elif scale is None:
         raise UserError("--scale: missing; name a scale, or take part in another with --join")
     else:
+        folder = out or Path("outputs") / f"reproduce-{scales.locate(scale).stem}"
         loaded = scales.load(scale, split_list(only))
-    folder = out or Path("outputs") / f"reproduce-{loaded.name}"
+        if not plan:
+            scales.save(folder, scale, split_list(only))
     options = SweepOptions(folder, device, data_root, workers, retry_failed, storage, join)
     console = make_console()
     is_done = reproduction.reproduce(loaded, options, console, only_plan=plan)

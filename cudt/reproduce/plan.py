@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shlex
 import textwrap
@@ -15,13 +14,14 @@ from rich.console import Console
 from rich.table import Table
 
 from cudt.config import other_data
+from cudt.config.other_data import OtherData
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import NamedSection
 from cudt.data import hub
 from cudt.evaluation import evaluate
 from cudt.evaluation.evaluate import Grid
 from cudt.models.base import check_model
-from cudt.reproduce.scale import Experiment, Reproduction
+from cudt.reproduce.scale import Experiment, Scale
 from cudt.runs.run import Run, open_run
 from cudt.sweep import results
 from cudt.sweep.command import known_studies
@@ -65,47 +65,45 @@ class Progress:
         return not (self.left or self.evaluations or self.failed or self.partly)
 
 
-def make(reproduction: Reproduction, options: SweepOptions) -> list[Progress]:
+def make(scale: Scale, options: SweepOptions) -> list[Progress]:
     """How far the experiments are, in the order in which they run."""
-    experiments = reproduction.experiments
     url = options.storage or own_storage(options.out)
-    studies = known_studies([one.sweep for one in experiments], url)
-    found = [_progress(*pair, options) for pair in zip(experiments, studies, strict=True)]
-    if reproduction.scale.generated:
+    studies = known_studies([one.sweep for one in scale.experiments], url)
+    found = [_progress(*pair, options) for pair in zip(scale.experiments, studies, strict=True)]
+    if scale.generated:
         # The data need not exist yet: the command generates them.
         found = [replace(one, missing=[], partly=[]) for one in found]
     return found
 
 
 def _progress(experiment: Experiment, arms: list[ArmStudy], options: SweepOptions) -> Progress:
-    listed, sweep, root = experiment.listed, experiment.sweep, options.data_root
-    task, runs, failed = sweep.first_recipe.settings.task, list[Run](), list[str]()
-    left, trials = sum(arm.n_left for arm in arms), results.wide(sweep, arms)
-    if n_failed := sum(trials["state"] == "failed"):
-        table = sweep.folder(options.out) / "trials_wide.csv"
-        failed.append(f"{n_failed} runs: see {table}, retry them with --retry-failed")
-    chosen = results.best_of_arms(trials, sweep) if listed.evaluate == "best" else trials
-    for path in chosen["run"][chosen["score"].notna()] if not left else []:
-        try:
-            runs.append(open_run(options.out / path))
-        except UserError as error:
-            failed.append(str(error))
-    asked, partly = [None], list[str]()
-    for name in listed.on:
+    sweep, root = experiment.sweep, options.data_root
+    task, asked, partly = sweep.first_recipe.settings.task, list[OtherData | None]([None]), []
+    for name in experiment.on:
         other = other_data.named(task, name, "on")
         problems = [f"on {name}: {one}" for one in _missing_data(other.task, root)]
         partly += problems
         asked += [] if problems else [other]
-    if (answers := listed.completions) and not (file := answers.file(root)).is_file():
+    if (answers := experiment.completions) and not (file := answers.file(root)).is_file():
         how = answers.get.replace("FOLDER", shlex.quote(str(file.parent)))
         partly.append(f"completions: file {file} does not exist; {how}")
-    evaluations = []
-    for on, run in itertools.product(asked, runs):
-        grid = Grid(perturbations=listed.perturbations, on=on)
-        # Pictures are of the run's own data.
-        one = Evaluation(run, grid, 0 if on else listed.samples, listed.exits)
-        if evaluate.missing(run, grid, one.n_samples, with_exits=one.with_exits):
-            evaluations.append(one)
+    runs, evaluations, failed = list[Run](), list[Evaluation](), list[str]()
+    left, trials = sum(arm.n_left for arm in arms), results.wide(sweep, arms)
+    if n_failed := sum(trials["state"] == "failed"):
+        table = sweep.folder(options.out) / "trials_wide.csv"
+        failed.append(f"{n_failed} runs: see {table}, retry them with --retry-failed")
+    chosen = results.best_of_arms(trials, sweep) if experiment.evaluate == "best" else trials
+    for path in chosen["run"][chosen["score"].notna()] if not left else []:
+        try:
+            runs.append(run := open_run(options.out / path))
+            for on in asked:
+                grid = Grid(perturbations=experiment.perturbations, on=on)
+                # Pictures are of the run's own data.
+                one = Evaluation(run, grid, 0 if on else experiment.samples, experiment.exits)
+                if evaluate.missing(run, grid, one.n_samples, with_exits=one.with_exits):
+                    evaluations.append(one)
+        except UserError as error:
+            failed.append(str(error))
     lacking, n_runs = missing(sweep.first_recipe, root), sum(arm.budget for arm in arms)
     return Progress(experiment, n_runs, left, runs, evaluations, failed, lacking, partly)
 
@@ -137,12 +135,12 @@ def show(made: list[Progress], machine: str, console: Console) -> None:
     for column in ("", "name", "sweep", "runs", "hours"):
         rows.add_column(column, justify="left" if column in ("name", "sweep") else "right")
     for number, row in enumerate(made, 1):
-        listed, sweep = row.experiment.listed, row.experiment.sweep
+        experiment, sweep = row.experiment, row.experiment.sweep
         marks = "*" * bool(row.missing) + "†" * bool(row.partly)
-        state = "failed" if row.failed else "done" if row.is_done else _amount(listed.hours)
+        state = "failed" if row.failed else "done" if row.is_done else _amount(experiment.hours)
         count = f"{row.n_runs - row.left}/{row.n_runs}"
         title = f"{sweep.name} · {sweep.recipe_name}"
-        rows.add_row(f"{number}", listed.name, title, count, f"{state} {marks}".rstrip())
+        rows.add_row(f"{number}", experiment.name, title, count, f"{state} {marks}".rstrip())
         for item in row.missing + row.partly:
             needed.setdefault(item, []).append(number)
     console.print(rows)
@@ -150,7 +148,7 @@ def show(made: list[Progress], machine: str, console: Console) -> None:
         say(console, "missing; experiments with * are skipped, those with † run without it:")
     for item, numbers in needed.items():
         say(console, f"  for {ranges(numbers)}: {item}")
-    hours = sum(row.experiment.listed.hours for row in made if not row.is_done)
+    hours = sum(row.experiment.hours for row in made if not row.is_done)
     say(console, f"{sum(row.left for row in made):,} runs to train, {_amount(hours)} hours")
     say(console, f"hours: {machine}")
 
@@ -158,9 +156,13 @@ def show(made: list[Progress], machine: str, console: Console) -> None:
 def say(console: Console, text: str) -> None:
     """Print a text in lines of the console's width; a command in backticks is not broken."""
     whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\0"), text)
-    options = {"break_long_words": False, "break_on_hyphens": False}
-    lines = textwrap.wrap(whole, console.width - 1, subsequent_indent=" " * 6, **options)
-    for line in lines:
+    wrapper = textwrap.TextWrapper(
+        console.width - 1,
+        subsequent_indent=" " * 6,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in wrapper.wrap(whole):
         console.print(line.replace("\0", " "), soft_wrap=True, highlight=False)
 
 

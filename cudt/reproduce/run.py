@@ -16,7 +16,7 @@ from cudt.evaluation.workers import evaluate_all
 from cudt.reproduce import generated
 from cudt.reproduce import plan as plans
 from cudt.reproduce.plan import Progress
-from cudt.reproduce.scale import Reproduction
+from cudt.reproduce.scale import Scale
 from cudt.sweep.command import run_sweeps
 from cudt.sweep.worker import SweepOptions
 from cudt.utils import device
@@ -25,41 +25,35 @@ from cudt.utils.progress import track
 
 
 def reproduce(
-    reproduction: Reproduction,
-    options: SweepOptions,
-    console: Console,
-    *,
-    only_plan: bool = False,
+    scale: Scale, options: SweepOptions, console: Console, *, only_plan: bool = False
 ) -> bool:
     """Print the plan and run what is left of it; returns whether everything is done. The same call
     resumes it.
     """
-    scale, out = reproduction.scale, options.out
+    out = options.out
     if scale.generated:
         options = replace(options, data_root=out / "generated")
-    made = plans.make(reproduction, options)
+    made = plans.make(scale, options)
     plans.show(made, scale.machine, console)
     if only_plan:
         return True
     if scale.needs_gpu and options.device == "auto" and device.choose("auto").type == "cpu":
         raise UserError(
-            f"scale {reproduction.name} needs a GPU and torch finds none; nothing was run. Use a "
-            "smaller scale (--scale cpu or smoke), or run it with --device cpu"
+            "this scale needs a GPU and torch finds none; nothing was run. Use a smaller scale "
+            "(--scale cpu or smoke), or run it with --device cpu"
         )
     out.mkdir(parents=True, exist_ok=True)
     if scale.generated:
         with FileLock(out / ".generated.lock"):
             generated.make(out / "generated")
-    if not options.join:
-        reproduction.save(out)
     ready = [row.experiment.sweep for row in made if not row.missing]
     if ready:
         run_sweeps(ready, out, options, console)
-    trained = plans.make(reproduction, options)
+    trained = plans.make(scale, options)
     failed = [*_evaluate(trained, options, console)]
     for row in trained:
         _complete(row, options, console)
-    made = plans.make(reproduction, options)
+    made = plans.make(scale, options)
     plans.show(made, scale.machine, console)
     for problem in (failed := [*failed, *(one for row in made for one in row.failed)]):
         plans.say(console, f"failed: {problem}")
@@ -85,7 +79,7 @@ def _complete(row: Progress, options: SweepOptions, console: Console) -> None:
     """Let runs answer the instructions that they have not answered, and pair the answers of the
     first run of ERM with those of the first constrained one.
     """
-    asked, root = row.experiment.listed.completions, options.data_root
+    asked, root = row.experiment.completions, options.data_root
     if asked is None or not asked.file(root).is_file():
         return
     first = {run.recipe.settings.objective: run for run in reversed(row.runs)}

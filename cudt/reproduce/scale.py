@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -43,8 +43,8 @@ class Completions(Section):
         return (data_root or DEFAULT_ROOT) / self.instructions
 
 
-class Listed(Section):
-    """An experiment in the file's list."""
+class Experiment(Section):
+    """A sweep, and what is evaluated afterwards."""
 
     name: str
     """The table or figure that it reproduces, for `--only`; several may share a name."""
@@ -66,6 +66,10 @@ class Listed(Section):
     """Tasks or recipes whose test data the same runs are evaluated on too."""
     completions: Completions | None = None
 
+    @cached_property
+    def sweep(self) -> Sweep:
+        return definition.load(self.search, self.recipe, self.fixed)
+
 
 class Scale(Section):
     """A file of recipes/reproduce."""
@@ -76,38 +80,7 @@ class Scale(Section):
     """Whether the command generates the data and weights, below its own folder."""
     machine: str
     """What the hours of the experiments are, and on which machine."""
-    experiments: Annotated[list[Listed], Field(min_length=1)]
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A sweep, and what is evaluated afterwards."""
-
-    listed: Listed
-    sweep: Sweep
-
-    @property
-    def title(self) -> str:
-        return f"{self.sweep.name} · {self.sweep.recipe_name}"
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """A valid scale, with the experiments that are asked for, the cheapest first."""
-
-    source: str
-    """The name of the scale, or the path of its file."""
-    only: list[str]
-    scale: Scale
-    experiments: list[Experiment]
-
-    @property
-    def name(self) -> str:
-        return Path(self.source).stem
-
-    def save(self, out: Path) -> None:
-        """Write what machines that join need to know."""
-        write_if_changed(out / _FILE, json.dumps({"scale": self.source, "only": self.only}) + "\n")
+    experiments: Annotated[list[Experiment], Field(min_length=1)]
 
 
 def folder() -> Path:
@@ -124,37 +97,30 @@ def locate(name_or_file: str) -> Path:
     return recipes.find(name_or_file, folder(), "scale", f"available: {', '.join(names())}")
 
 
-def load(name_or_file: str, only: Sequence[str] = ()) -> Reproduction:
-    """A valid scale, or an error that lists every mistake; of its experiments `only` those with
-    these names.
-    """
+def load(name_or_file: str, only: Sequence[str] = ()) -> Scale:
+    """A valid scale, the cheapest experiment first; `only` those with these names, if any."""
     path = locate(name_or_file)
     try:
         scale = Scale.model_validate(recipes.read(path, locate))
     except ValidationError as error:
         errors.refuse(f"scale {path.stem}", errors.explain(Scale, error))
-    known = {listed.name for listed in scale.experiments}
+    known = {one.name for one in scale.experiments}
     for name in only:
         if name not in known:
             hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}"
             raise UserError(f"scale {path.stem} has no experiment '{name}'{hint}")
-    made, found = list[Experiment](), list[str]()
-    for index, listed in enumerate(scale.experiments):
-        try:
-            sweep = definition.load(listed.search, listed.recipe, listed.fixed)
-            made.append(Experiment(listed, sweep))
-        except UserError as error:
-            found.append(f"experiments.{index}: {error}")
-    if found:
-        errors.refuse(f"scale {path.stem}", found)
-    chosen = [one for one in made if not only or one.listed.name in only]
-    chosen.sort(key=lambda one: one.listed.hours)
-    source = name_or_file if name_or_file in names() else str(path.resolve())
-    return Reproduction(source, [*only], scale, chosen)
+    chosen = [one for one in scale.experiments if not only or one.name in only]
+    return scale.model_copy(update={"experiments": sorted(chosen, key=lambda one: one.hours)})
 
 
-def begun(out: Path) -> Reproduction:
-    """The reproduction that was last begun in a folder."""
+def save(out: Path, name_or_file: str, only: Sequence[str]) -> None:
+    """Write what machines that join need to know."""
+    source = name_or_file if name_or_file in names() else str(Path(name_or_file).resolve())
+    write_if_changed(out / _FILE, json.dumps({"scale": source, "only": [*only]}) + "\n")
+
+
+def begun(out: Path) -> Scale:
+    """What was last begun in a folder."""
     if not (out / _FILE).is_file():
         raise UserError(f"{out}: no reproduction has begun here; begin one without --join")
     values = json.loads((out / _FILE).read_text(encoding="utf-8"))

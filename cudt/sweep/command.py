@@ -74,7 +74,8 @@ def run_sweeps(
         study.enqueue(retry_failed=options.retry_failed)
     watch = _Watch(groups, options.out, console)
     job = ([arms[0].study.study_name for arms in groups], replace(options, storage=url))
-    each = environments(options.workers, options.device)
+    is_left = any(study.n_left for study in chain(*groups))
+    each = environments(options.workers, options.device) if is_left else []
     with StopRequest() as stop, Workers(each, logs, main, job) as workers, watch.progress:
         watch.run(workers, stop)
     made = [watch.write(arms) for arms in groups]

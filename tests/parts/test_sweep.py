@@ -344,7 +344,7 @@ def test_a_finished_run_is_only_scored(trained_run, tmp_path):
         (["--join", "--storage", "sqlite:///x.db", "--recipe", "x"], "--recipe: cannot be given"),
         (["--join", "--storage", "sqlite:///x.db"], "no such unfinished sweep"),
         ([], "--search: missing"),
-        (["--search", "smoke-alpha", "--storage", "nonsense"], "cannot open storage"),
+        (["--search", "alpha", "--storage", "nonsense"], "cannot open storage"),
     ],
 )
 def test_wrong_uses_of_the_command_say_what_to_do(words, message, call, monkeypatch):

@@ -296,7 +296,7 @@ def test_a_run_that_fails_and_data_that_are_missing_stop_nothing_else(here, tmp_
     text = text_of(console)
     assert "1 table lacking · imdb-ut 0/2 0.1 * \n" in text
     assert "2 table pair · reviews-ut 2/2 2 \n" in text
-    assert "failed: " in text
+    assert "failed:" in text
     assert "damaged" in text
     (constrained,) = (tmp_path / "out").glob("reviews-ut/constrained-*")
     assert not open_run(constrained).rows("ood").empty

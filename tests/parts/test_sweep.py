@@ -142,7 +142,7 @@ def test_an_error_that_nobody_expects_fails_the_run_and_restarts_the_worker(tmp_
     (study,), options = begun(sweep, tmp_path)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        job = (study.study.study_name, replace(options, cell=breaks))
+        job = ([study.study.study_name], replace(options, cell=breaks))
         assert [worker.main(job), worker.main(job)] == [worker.RESTART, 0]
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -344,7 +344,7 @@ def test_a_finished_run_is_only_scored(trained_run, tmp_path):
         (["--join", "--storage", "sqlite:///x.db", "--recipe", "x"], "--recipe: cannot be given"),
         (["--join", "--storage", "sqlite:///x.db"], "no such unfinished sweep"),
         ([], "--search: missing"),
-        (["--search", "alpha", "--storage", "nonsense"], "cannot open storage"),
+        (["--search", "smoke-text-search", "--storage", "nonsense"], "cannot open storage"),
     ],
 )
 def test_wrong_uses_of_the_command_say_what_to_do(words, message, call, monkeypatch):

@@ -26,7 +26,7 @@ from cudt.reproduce.stored import ReproduceOptions
 from cudt.runs.run import open_run
 from cudt.sweep.command import run_sweep
 from cudt.sweep.results import Results
-from cudt.sweep.storage import open_storage
+from cudt.sweep.studies import open_storage
 from cudt.sweep.worker import SweepOptions
 from cudt.utils import device
 from cudt.utils.errors import TrainingInterruptedError, UserError, signal_of

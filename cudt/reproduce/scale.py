@@ -24,8 +24,8 @@ from cudt.config import recipe as recipes
 from cudt.config.recipe import checked_name
 from cudt.config.schema import Count, CountFromZero, NoiseName, NotNegative, Positive, Section
 from cudt.config.tasks import VideoSection as VideoConfig
-from cudt.sweep import definition
-from cudt.sweep.definition import Sweep
+from cudt.sweep import search
+from cudt.sweep.search import Sweep
 from cudt.utils.errors import UserError
 
 #: The folder of generated data and weights, below the folder of a reproduction.
@@ -117,26 +117,12 @@ class Reproduction:
         return sorted(self.experiments, key=lambda experiment: experiment.listed.hours)
 
 
-def folder() -> Path:
-    """The folder of the scales that come with cudt."""
-    return recipes.folder() / "reproduce"
-
-
-def names() -> list[str]:
-    return sorted(recipes.files_below(folder()))
-
-
-def locate(name_or_file: str) -> Path:
-    """The path of a scale that comes with cudt, or of the file itself."""
-    return recipes.find(name_or_file, folder(), "scale", f"available: {', '.join(names())}")
-
-
 def load(name_or_file: str) -> Reproduction:
     """A valid scale, or an error that lists every mistake."""
-    path = locate(name_or_file)
+    path = recipes.locate(name_or_file, "scale")
     source = f"scale {checked_name(path.stem, f'{path}: the name of the file')}"
     try:
-        scale = Scale.model_validate(recipes.read(path, locate))
+        scale = Scale.model_validate(recipes.read(path, "scale"))
     except ValidationError as error:
         errors.refuse(source, errors.explain(Scale, error))
     experiments, found = _experiments(scale)
@@ -151,7 +137,7 @@ def _experiments(scale: Scale) -> tuple[list[Experiment], list[str]]:
     valid, found = [], []
     for index, listed in enumerate(scale.experiments):
         try:
-            sweep = definition.load(listed.search, listed.recipe)
+            sweep = search.load(listed.search, listed.recipe)
         except UserError as error:
             found.append(f"experiments.{index}: {error}")
             continue

@@ -12,8 +12,8 @@ from optuna.storages import BaseStorage
 
 from cudt.config import yaml
 from cudt.reproduce.scale import Experiment, Reproduction, Scale
-from cudt.sweep import definition
-from cudt.sweep.storage import existing, own_storage, without_password
+from cudt.sweep import search
+from cudt.sweep.studies import existing, own_storage, without_password
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
 
@@ -68,7 +68,7 @@ def load(storage: BaseStorage, study: str) -> Reproduction:
     experiments = []
     for number, listed in enumerate(scale.experiments):
         texts = attributes[f"{_EXPERIMENT}{number}"]
-        experiments.append(Experiment(listed, definition.from_texts(texts)))
+        experiments.append(Experiment(listed, search.from_texts(texts)))
     return Reproduction(study.removeprefix(_PREFIX), scale, experiments)
 
 

@@ -222,16 +222,19 @@ def _arguments(arguments: ast.arguments) -> str:
 
 def recipe_keys() -> str:
     """Every key of a recipe, then those of each task and model, from the schema."""
-    from cudt.config import describe, plugins
+    import inspect
 
-    sections = ["### All recipes", _key_table(describe.describe_recipe())]
+    from cudt.config import plugins
+    from cudt.config.describe import describe
+    from cudt.config.schema import Recipe
+
+    sections = ["### All recipes", _key_table(describe(Recipe))]
     for kind in ("task", "model"):
         for name in plugins.names(kind):
             config = plugins.section(kind, name)
-            keys = [
-                key for key in describe.describe_plugin(kind, name) if key.path != f"{kind}.name"
-            ]
-            sections += [f"### `{kind}: {name}`", describe.summary(config), _key_table(keys)]
+            keys = [key for key in describe(config, kind) if key.path != f"{kind}.name"]
+            summary = " ".join((inspect.getdoc(config) or "").split("\n\n")[0].split())
+            sections += [f"### `{kind}: {name}`", summary, _key_table(keys)]
     return "\n\n".join(sections)
 
 

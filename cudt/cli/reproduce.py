@@ -71,6 +71,7 @@ def reproduce(
     cudt prints how to get them. Re-running the same command resumes,
     and elsewhere with the same --storage and --out it adds workers.
     """
+    from cudt.config import recipe as recipes
     from cudt.reproduce import run as reproduction
     from cudt.reproduce import scale as scales
     from cudt.sweep.worker import SweepOptions
@@ -83,7 +84,7 @@ def reproduce(
     elif scale is None:
         raise UserError("--scale: missing; name a scale, or take part in another with --join")
     else:
-        folder = out or Path("outputs") / f"reproduce-{scales.locate(scale).stem}"
+        folder = out or Path("outputs") / f"reproduce-{recipes.locate(scale, 'scale').stem}"
         loaded = scales.load(scale, split_list(only))
         if not plan:
             scales.save(folder, scale, split_list(only))

@@ -25,8 +25,7 @@ from cudt.reproduce.scale import Experiment, Scale
 from cudt.runs.run import Run, open_run
 from cudt.sweep import results
 from cudt.sweep.command import known_studies
-from cudt.sweep.storage import own_storage
-from cudt.sweep.studies import ArmStudy
+from cudt.sweep.studies import ArmStudy, own_storage
 from cudt.sweep.worker import SweepOptions
 from cudt.tasks.base import status_of
 from cudt.utils.errors import UserError

@@ -16,9 +16,8 @@ from cudt.config import errors
 from cudt.config import recipe as recipes
 from cudt.config.schema import Count, CountFromZero, NoiseName, NotNegative, Positive, Section
 from cudt.data.hub import DEFAULT_ROOT
-from cudt.sweep import definition
-from cudt.sweep.definition import Sweep
-from cudt.sweep.search import Settings
+from cudt.sweep import search as searches
+from cudt.sweep.search import Settings, Sweep
 from cudt.utils.errors import UserError, did_you_mean
 from cudt.utils.files import write_if_changed
 
@@ -68,7 +67,7 @@ class Experiment(Section):
 
     @cached_property
     def sweep(self) -> Sweep:
-        return definition.load(self.search, self.recipe, self.fixed)
+        return searches.load(self.search, self.recipe, self.fixed)
 
 
 class Scale(Section):
@@ -83,25 +82,11 @@ class Scale(Section):
     experiments: Annotated[list[Experiment], Field(min_length=1)]
 
 
-def folder() -> Path:
-    """The folder of the scales that come with cudt."""
-    return recipes.folder() / "reproduce"
-
-
-def names() -> list[str]:
-    return sorted(recipes.files_below(folder()))
-
-
-def locate(name_or_file: str) -> Path:
-    """The path of a scale that comes with cudt, or of the file itself."""
-    return recipes.find(name_or_file, folder(), "scale", f"available: {', '.join(names())}")
-
-
 def load(name_or_file: str, only: Sequence[str] = ()) -> Scale:
     """A valid scale, the cheapest experiment first; `only` those with these names, if any."""
-    path = locate(name_or_file)
+    path = recipes.locate(name_or_file, "scale")
     try:
-        scale = Scale.model_validate(recipes.read(path, locate))
+        scale = Scale.model_validate(recipes.read(path, "scale"))
     except ValidationError as error:
         errors.refuse(f"scale {path.stem}", errors.explain(Scale, error))
     known = {one.name for one in scale.experiments}
@@ -115,7 +100,11 @@ def load(name_or_file: str, only: Sequence[str] = ()) -> Scale:
 
 def save(out: Path, name_or_file: str, only: Sequence[str]) -> None:
     """Write what machines that join need to know."""
-    source = name_or_file if name_or_file in names() else str(Path(name_or_file).resolve())
+    source = (
+        name_or_file
+        if name_or_file in recipes.names("scale")
+        else str(Path(name_or_file).resolve())
+    )
     write_if_changed(out / _FILE, json.dumps({"scale": source, "only": [*only]}) + "\n")
 
 

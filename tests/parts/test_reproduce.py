@@ -18,8 +18,7 @@ from cudt.config.tasks import Alpaca as AlpacaSection
 from cudt.evaluation import workers
 from cudt.reproduce import generated, plan, run, scale
 from cudt.runs.run import open_run, run_for
-from cudt.sweep.storage import open_storage, own_storage
-from cudt.sweep.studies import studies_of
+from cudt.sweep.studies import open_storage, own_storage, studies_of
 from cudt.sweep.worker import SweepOptions, work
 from cudt.tasks import alpaca
 from cudt.tasks.base import SPLITS
@@ -63,9 +62,9 @@ def text_of(console: Console) -> str:
 # ---------------------------------------------------------------- the scales that come with cudt
 
 
-@pytest.mark.parametrize("name", scale.names())
+@pytest.mark.parametrize("name", recipes.names("scale"))
 def test_a_scale_that_comes_with_cudt_is_valid_and_its_plan_fits_a_terminal(name, tmp_path):
-    text = scale.locate(name).read_text(encoding="utf-8")
+    text = recipes.locate(name, "scale").read_text(encoding="utf-8")
     assert text.startswith(f"# cudt reproduce --scale {name}\n")
     made, console = plan.make(loaded := scale.load(name), options(tmp_path)), screen()
     plan.show(made, loaded.machine, console)

@@ -15,6 +15,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from cudt.sweep.definition import Sweep
+from cudt.sweep.storage import open_storage, own_storage, without_password
 from rich.console import Console
 
 from cudt.cli import main as cli
@@ -23,9 +25,7 @@ from cudt.evaluation import evaluate
 from cudt.report import sweeps as reported
 from cudt.runs.run import Run, run_for
 from cudt.sweep import command, results, worker
-from cudt.sweep.definition import Sweep
 from cudt.sweep.results import Results
-from cudt.sweep.storage import open_storage, own_storage, without_password
 from cudt.sweep.studies import SurplusError, studies_of
 from cudt.sweep.worker import SweepOptions, score_of, work
 from cudt.utils.errors import UserError

@@ -92,5 +92,6 @@ def _complete(row: Progress, options: SweepOptions, console: Console) -> None:
                     tracked = partial(track, console=console)
                     generate.generate(run, request, options.device, root, tracked)
         if first.keys() >= {"erm", "constrained"}:
-            pair = generate.compare(first["erm"], first["constrained"], request)
+            with first["erm"].locked(wait=True):
+                pair = generate.compare(first["erm"], first["constrained"], request)
             plans.say(console, f"completions side by side: {pair}")

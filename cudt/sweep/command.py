@@ -157,16 +157,19 @@ class _Watch:
 
     def run(self, workers: Workers, stop: StopRequest) -> None:
         """Watch until all workers have ended."""
-        answered, is_stopping = time.monotonic(), False
+        answered, is_stopping, took = time.monotonic(), False, 0.0
         while workers.n_running:
-            for one in workers.wait(_INTERVAL):
+            # Most of the time is for training, however many trials there are.
+            for one in workers.wait(min(30.0, max(_INTERVAL, 9 * took))):
                 self._handle(one, workers, is_stopping=stop.requested)
+            began = time.monotonic()
             try:
                 self._look()
                 answered = time.monotonic()
             except Exception as error:
                 if not is_of_storage(error) or time.monotonic() - answered > _PATIENCE:
                     raise
+            took = time.monotonic() - began
             if stop.requested and not is_stopping:
                 is_stopping = True
                 self._line(f"stopping: waiting for {workers.n_running} worker(s) to save")

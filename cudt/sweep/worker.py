@@ -109,8 +109,9 @@ def _terminate(*_: object) -> NoReturn:
 
 def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
     """Run trials until no cell of these studies is left."""
-    while any(study.n_left for study in studies):
-        if (study := next_waiting(studies)) is not None:
+    left = [*studies]
+    while left:
+        if (study := next_waiting(left)) is not None:
             attempt = partial(_attempt, study, options)
             try:
                 study.study.optimize(attempt, n_trials=1, catch=_CAUGHT)
@@ -120,7 +121,8 @@ def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
                     raise
         else:
             time.sleep(_PAUSE)
-            for one in (study for study in studies if study.n_left):
+            left = [study for study in left if study.n_left]
+            for one in left:
                 # Optuna looks for lost workers only in studies that it takes a trial from.
                 optuna.storages.fail_stale_trials(one.study)
 

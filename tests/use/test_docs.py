@@ -56,6 +56,7 @@ def test_the_readmes_recipe_and_its_three_commands_run(tmp_path, monkeypatch):
     write_reviews(tmp_path / "data" / "reviews")
     small = tiny_pretrained(tmp_path / "distilbert", "distilbert")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDT_DATA_ROOT", "data")
     name = settings["model"]["pretrained"]
     Path("my-texts.yaml").write_text(block.replace(name, small), encoding="utf-8")
     (commands,) = re.findall(r"```\n(cudt train.*?)```", README, re.DOTALL)

@@ -9,12 +9,11 @@ programs. To see a part without building the site:
 
 from __future__ import annotations
 
-import ast
 import difflib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +42,8 @@ def difference(old: str, new: str) -> str:
         (ROOT / path).read_text(encoding="utf-8").partition('"""\n\n')[2].splitlines()
         for path in (old, new)
     ]
-    lines = [
-        line
-        for line in difflib.unified_diff(*programs, lineterm="")
-        if not line.startswith(("---", "+++", "@@"))
-    ]
+    _, _, *lines = difflib.unified_diff(*programs, lineterm="")
+    lines = [line for line in lines if not line.startswith("@@")]
     return "```diff\n" + "\n".join(lines) + "\n```"
 
 
@@ -94,17 +90,14 @@ def _parameter(parameter: Any) -> tuple[str, str, str]:
         flags = [parameter.name.upper() + ("..." if parameter.nargs == -1 else "")]
     else:
         flags = [*parameter.opts, *parameter.secondary_opts]
-    default = parameter.default.value if isinstance(parameter.default, Enum) else parameter.default
+    default = "required" if parameter.required else parameter.default
     if isinstance(parameter.show_default, str):
         default = parameter.show_default
-    elif parameter.required:
-        default = "required"
-    elif default in (None, "", [], (), False) or not isinstance(default, str | int | float | Path):
-        default = ""
+    shown = "" if default in (None, "", [], (), False) or callable(default) else str(default)
     meaning = parameter.help or ""
     if parameter.envvar:
         meaning += f" Environment variable: `{parameter.envvar}`."
-    return ", ".join(f"`{flag}`" for flag in flags), str(default), meaning
+    return ", ".join(f"`{flag}`" for flag in flags), shown, meaning
 
 
 # ---------------------------------------------------------------- recipes, Python, tables
@@ -112,14 +105,16 @@ def _parameter(parameter: Any) -> tuple[str, str, str]:
 
 def recipe_keys() -> str:
     """Every key of a recipe, then those of each task and model, from the schema."""
-    from cudt.config import describe, plugins
+    from cudt.config import plugins
+    from cudt.config.describe import describe
+    from cudt.config.schema import Recipe
 
-    sections = ["### All recipes", _key_table(describe.describe_recipe())]
+    sections = ["### All recipes", _key_table(describe(Recipe))]
     for kind in ("task", "model"):
         for name in plugins.names(kind):
-            summary = describe.summary(plugins.section(kind, name))
-            keys = describe.describe_plugin(kind, name)
-            keys = [key for key in keys if key.path != f"{kind}.name"]
+            config = plugins.section(kind, name)
+            keys = [key for key in describe(config, kind) if key.path != f"{kind}.name"]
+            summary = (inspect.getdoc(config) or "").split("\n\n")[0]
             sections += [f"### `{kind}: {name}`", summary, _key_table(keys)]
     return "\n\n".join(sections)
 
@@ -130,14 +125,20 @@ def _key_table(keys: Sequence[KeyDoc]) -> str:
 
 
 def api() -> str:
-    """The functions of the public Python API, with their signatures and docstrings."""
+    """The public Python API: functions with their signatures, and docstrings."""
+    import cudt
+
     sections = []
-    for node in ast.parse((ROOT / "cudt" / "__init__.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-            signature = f"cudt.{node.name}({ast.unparse(node.args)}){result}"
-            text = ast.get_docstring(node) or ""
-            sections += [f"### `{node.name}`", f"```python\n{signature}\n```", text]
+    for name in cudt.__all__:
+        member = getattr(cudt, name)
+        sections.append(f"### `{name}`")
+        if inspect.isfunction(member):
+            arguments = inspect.signature(member).parameters.values()
+            names = [one.replace(annotation=inspect.Parameter.empty) for one in arguments]
+            sections.append(f"```python\ncudt.{name}{inspect.Signature(names)}\n```")
+        # An indented block of a docstring is code, which a blank line has to precede.
+        text = inspect.getdoc(member) or ""
+        sections.append(re.sub(r"(?m)^(\S.*)\n(?=    \S)", r"\1\n\n", text))
     return "\n\n".join(sections)
 
 

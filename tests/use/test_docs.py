@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 
 import cudt
 from cudt.cli.main import app
-from cudt.config import describe, plugins, recipe, yaml
+from cudt.config import plugins, recipe, yaml
+from cudt.config.describe import describe
+from cudt.config.schema import Recipe
 from tests.pretrained import tiny_pretrained
 from tests.texts import write_reviews
 
@@ -67,7 +69,7 @@ def test_the_readmes_recipe_and_its_three_commands_run(tmp_path, monkeypatch):
         more = ["--no-figures"] if words[0] == "report" else ["--device", "cpu"]
         done = CliRunner().invoke(app, [*words, *more])
         assert done.exit_code == 0, done.output
-    assert len(paths := list(Path("outputs/my-texts").glob("*/ood.csv"))) == 4, paths
+    assert len(list(Path("outputs/my-texts").glob("*/ood.csv"))) == 4
     assert Path("outputs/report/index.html").is_file()
 
 
@@ -94,13 +96,12 @@ def test_the_papers_numbers_in_the_readme_are_those_of_its_tables():
 
 
 def test_every_key_of_a_recipe_is_on_the_page_with_its_meaning(page):
-    keys = describe.describe_recipe()
+    keys = describe(Recipe)
     for kind in ("task", "model"):
         for name in plugins.names(kind):
             assert f"### `{kind}: {name}`" in page
-            keys += [
-                key for key in describe.describe_plugin(kind, name) if key.path != f"{kind}.name"
-            ]
+            found = describe(plugins.section(kind, name), kind)
+            keys += [key for key in found if key.path != f"{kind}.name"]
     assert len(keys) > 100
     for key in keys:
         assert f"| `{key.path}` |" in page
@@ -119,7 +120,7 @@ def test_every_command_and_option_is_on_the_page(reference, page):
 
 
 def test_every_public_name_and_table_is_on_the_page(page):
-    assert all(f"`{name}`" in page for name in cudt.__all__)
+    assert all(f"### `{name}`" in page for name in cudt.__all__)
     for name, column in {"ood.csv": "gamma", "examples.parquet": "loss_l"}.items():
         (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
         assert f"`{column}`" in row

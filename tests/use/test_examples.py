@@ -103,8 +103,7 @@ def test_the_notebook_runs_from_top_to_bottom_and_draws(tmp_path, monkeypatch):
     made, where = notebook(), {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(made, timeout=600, resources=where).execute()
     outputs = [output for cell in made.cells for output in cell.get("outputs", [])]
-    drawn = [kind for output in outputs for kind in output.get("data", {}) if "vegalite" in kind]
-    assert len(drawn) == 3
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
 
 
 @pytest.mark.slow

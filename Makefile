@@ -22,7 +22,7 @@ WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
 DEVICE ?= auto
 
 PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check
-# Every file of a lock is checked against its SHA-256 (docs/start/install.md).
+# Every file of a lock is checked against its SHA-256 (docs/start.md).
 LOCKED = $(PIP) --no-deps --require-hashes --only-binary :all: -r
 
 .PHONY: help install demo dinov2 gte minilm smollm reproduce-paper test test-slow bench check format docs lock clean

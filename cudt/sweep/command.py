@@ -87,7 +87,7 @@ def check(sweep: Sweep, options: SweepOptions) -> None:
     """Refuse a score in the wrong direction, and missing data, weights or devices."""
     choose(options.device)
     settings, score = sweep.first_recipe.settings, sweep.search.score
-    check_model(settings.model, settings.task, options.data_root)
+    check_model(settings.model, options.data_root)
     task = build_task(settings.task, options.data_root, settings.model.tokenizer_source)
     is_higher_better = task.higher_is_better and score.measure != "loss"
     right = "maximize" if is_higher_better else "minimize"

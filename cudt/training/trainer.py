@@ -109,7 +109,7 @@ class Trainer:
             )
         if training.compile:
             compile_layers(self.model)
-        self.wrapped = prepared(layerwise, self.model, accelerator)
+        self.wrapped = prepared(layerwise, accelerator)
         self.loader = Loader(self.task, self.train_examples, accelerator.device, workers)
         self.optimizer = primal_optimizer(self.model, training)
         self.descent.add_slack_to(self.optimizer)
@@ -360,8 +360,7 @@ class Trainer:
         the same every time. Windows of one clip, which resemble each other, count as one example.
         """
         data, source = self._split("validation", self._share), self._noise("validation")
-        gammas = [self.settings.noise.gamma_train]
-        mine = [part for (part,) in measure_batches(self.layerwise, data, source, gammas)]
+        mine = [*measure_batches(self.layerwise, data, source, self.settings.noise.gamma_train)]
         size = self.settings.evaluation.batch_size
         total = n_batches(self.task.examples("validation"), size)
         # Process i of n has batches i, i + n, i + 2n, …

@@ -19,8 +19,8 @@ from cudt.config import recipe
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.run import Run
 from cudt.training import train as training
-from cudt.training.display import ConsoleDisplay
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.training.display import Display
+from cudt.utils.device import survive_torchvision_mismatch
 from tests.postgres import Postgres, postgres
 
 # Before a test's file imports transformers or Lightning.
@@ -45,8 +45,8 @@ def tiny_recipe(*overrides: str, objective: str = "constrained", seed: int = 0) 
     return recipe.load("reviews-ut", (*TINY, *overrides), objective=objective, seed=seed)
 
 
-def quiet() -> ConsoleDisplay:
-    return ConsoleDisplay(Console(quiet=True))
+def quiet() -> Display:
+    return Display(Console(quiet=True))
 
 
 def train_quietly(loaded: NamedRecipe, out: Path) -> Run:

@@ -22,7 +22,7 @@ from cudt.config.schema import ModelSection, NamedSection
 from cudt.data.loader import Batch, lengths_of, to_device
 from cudt.noise import SignalShape
 from cudt.tasks.base import Task
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 
 Visit = Callable[[Tensor], object]
 """Reads a layer's state."""

@@ -16,15 +16,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from cudt.config.schema import Precision
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel
 from cudt.models.sharding import like
 from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.noise import CPU, NoiseSource, SignalShape
 from cudt.tasks.base import Task
-from cudt.utils.autocast import Precision, computing_in
+from cudt.utils.device import sent
 from cudt.utils.errors import UserError
-from cudt.utils.transfer import sent
 
 #: How many entries of each frozen weight go into its digest; hashing all of them takes long.
 _DIGESTED = 256
@@ -272,7 +272,7 @@ def measure_batches(
         for gamma in gammas:
             scaled = gamma * drawn if drawn is not None and gamma else None
             # Not around the loop: autocast would stay on in the caller, between two batches.
-            with computing_in(precision, device):
+            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                 rows = [*layerwise.judge(batch, scaled), weights.unsqueeze(0)]
             inputs = layerwise.input_scores(batch, scaled)
             levels.append(rows if inputs is None else [*rows, inputs.unsqueeze(0)])

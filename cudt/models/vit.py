@@ -35,7 +35,7 @@ from cudt.models.patches import FrameModel, video
 from cudt.models.pretrained import Pretrained, dissect, save_encoder, watched, with_adapters
 from cudt.tasks.base import Task
 from cudt.tasks.video import VideoDenoising
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
 survive_torchvision_mismatch()

@@ -33,7 +33,7 @@ from cudt.sweep.queue import Key, Trial, TrialQueue
 from cudt.sweep.source import Report, RunOptions
 from cudt.sweep.study import ArmStudy
 from cudt.utils.errors import UserError
-from cudt.utils.progress import Track
+from cudt.utils.text import Track
 
 #: The best run of each arm in each setting, all runs, or none.
 Which = Literal["best", "all", "none"]

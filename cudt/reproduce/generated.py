@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.files import folder_next_to, write_if_changed
+from cudt.utils.device import survive_torchvision_mismatch
+from cudt.utils.files import folder_next_to, write_text
 
 #: Names below the data root, as the recipe smoke-llama uses them.
 MODEL = "tiny-llama"
@@ -29,8 +29,8 @@ def make(folder: Path) -> None:
     """Write everything that the recipe smoke-llama reads into a folder, its data root; existing
     files are kept.
     """
-    write_if_changed(folder / INSTRUCTIONS, _as_json(_instructions()))
-    write_if_changed(
+    write_text(folder / INSTRUCTIONS, _as_json(_instructions()))
+    write_text(
         folder / QUESTIONS, _as_json([{"instruction": f"Name a {thing}."} for thing in _THINGS])
     )
     model = folder / "models" / MODEL
@@ -97,7 +97,6 @@ def _save_llama(target: Path) -> None:
             torch.manual_seed(0)
             AutoModelForCausalLM.from_config(config).save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
-        temporary.chmod(0o755)
         temporary.replace(target)
 
 

@@ -16,7 +16,7 @@ from cudt.reproduce.queues import own_options
 from cudt.reproduce.scale import Experiment, Reproduction
 from cudt.reproduce.stored import ReproduceOptions
 from cudt.sweep import plan as sweep_plans
-from cudt.utils.ranges import ranges
+from cudt.utils.text import ranges
 
 
 @dataclass(frozen=True)

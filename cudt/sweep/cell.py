@@ -17,7 +17,7 @@ from cudt.sweep.source import Report, updates_of
 from cudt.training import train as training
 from cudt.training.checkpoint import discard
 from cudt.utils.errors import TrainingStoppedError
-from cudt.utils.progress import track
+from cudt.utils.text import track
 
 #: Seconds between two progress messages of a cell.
 _REPORT_INTERVAL = 0.3

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from cudt.config.errors import Mistake
 from cudt.config.recipe import name_problem
 from cudt.sweep.search import Arm, Range, Scalar, Search, as_equal
-from cudt.utils.shown import shown
+from cudt.utils.text import shown
 
 #: More cells of a grid, or combinations of settings, are taken for a typing error.
 _MAX_CELLS = 10_000

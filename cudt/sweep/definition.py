@@ -23,7 +23,6 @@ from cudt.config.recipe import NamedRecipe
 from cudt.sweep import checks, checks_recipe
 from cudt.sweep.search import Arm, Range, Scalar, Search, combinations, values_of
 from cudt.utils.errors import UserError
-from cudt.utils.files import is_file
 
 #: The searched settings of one run, by key.
 Parameters = dict[str, Scalar]
@@ -259,7 +258,7 @@ def _read_recipe(
 def _locate_recipe(named: str, search_file: Path) -> Path:
     """The recipe that a search file names: a file in the same folder, or any other recipe."""
     neighbour = search_file.parent / named
-    return neighbour if is_file(neighbour) else recipes.locate(named)
+    return neighbour if neighbour.is_file() else recipes.locate(named)
 
 
 def _as_name(stem: str) -> str:

@@ -20,7 +20,7 @@ from cudt.sweep.messages import CellProgress
 from cudt.sweep.queue import Key, TrialQueue
 from cudt.sweep.results import Results
 from cudt.sweep.study import ArmStudy
-from cudt.utils.progress import duration
+from cudt.utils.text import duration
 
 #: The most runs that the suggested next command lists.
 _MAX_SUGGESTED = 4

@@ -21,8 +21,7 @@ from cudt.sweep.observer import Observer
 from cudt.sweep.queue import MAX_DEATHS
 from cudt.sweep.shared import SharedStorage, heartbeat_interval
 from cudt.sweep.source import Source
-from cudt.utils.errors import MachineFaultError, UserError
-from cudt.utils.interrupt import StopRequest
+from cudt.utils.errors import MachineFaultError, StopRequest, UserError
 from cudt.utils.worker_processes import Ended, Processes
 
 #: Seconds between two looks at the storage, in a file and on a server, for every 200 trials; and at

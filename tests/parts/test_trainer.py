@@ -19,8 +19,7 @@ from cudt.runs.info import MultiplierInfo, StoppedEarly
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
 from cudt.training.trainer import Trainer, learning_rate_share, primal_optimizer
-from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.device import accelerator_for
+from cudt.utils.device import accelerator_for, survive_torchvision_mismatch
 from cudt.utils.errors import DataWarning, TrainingStoppedError, UserError
 from tests.conftest import quiet, tiny_recipe, train_quietly
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from cudt.config import yaml
 from cudt.sweep.messages import CellProgress, CellResult
-from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError, UserError
-from cudt.utils.interrupt import StopRequest
+from cudt.utils.errors import StopRequest, TrainingInterruptedError, TrainingPrunedError, UserError
 from tests.utils.process_jobs import until
 
 #: Where the planted score is highest, and how high.

@@ -23,11 +23,11 @@ from cudt.sweep.storage import open_storage, own_storage
 from cudt.sweep.worker import DONE, RESTART, STOPPED, work
 from cudt.utils.errors import (
     MachineFaultError,
+    StopRequest,
     TrainingInterruptedError,
     TrainingStoppedError,
     UserError,
 )
-from cudt.utils.interrupt import StopRequest
 from tests.sweep.test_queue import Words, spent, states
 
 

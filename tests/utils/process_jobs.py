@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cudt.utils.interrupt import StopRequest
+from cudt.utils.errors import StopRequest
 
 PLANTED_AT_IMPORT = os.environ.get("PLANTED")
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 SURVIVES = """
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 survive_torchvision_mismatch()
 survive_torchvision_mismatch()
 import torch, torchvision
@@ -44,7 +44,7 @@ def test_a_mismatched_torchvision_fails_alone_and_is_survived(tmp_path):
     )
     assert "operator torchvision::nms does not exist" in alone.stderr
     code = (
-        "from cudt.utils.compat import survive_torchvision_mismatch as survive; survive(); "
+        "from cudt.utils.device import survive_torchvision_mismatch as survive; survive(); "
         "import torchvision; print(torchvision.healthy)"
     )
     survived = subprocess.run(

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cudt.utils.interrupt import StopRequest
+from cudt.utils.errors import StopRequest
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from cudt.utils.progress import duration, track
+from cudt.utils.text import duration, track
 
 
 def terminal() -> tuple[Console, io.StringIO]:
@@ -34,7 +34,7 @@ def test_where_nobody_is_looking_nothing_is_shown(capsys):
 
 def test_without_a_terminal_what_takes_long_prints_a_line_every_half_minute(monkeypatch):
     screen, now = io.StringIO(), [0.0]
-    monkeypatch.setattr("cudt.utils.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cudt.utils.text.time.monotonic", lambda: now[0])
     for _ in track(range(10), 10, "measuring [σ_x]", Console(file=screen, width=20)):
         now[0] += 12
     # Three items take 36 seconds, and so on; the seven left take 84.
@@ -49,7 +49,7 @@ def test_without_a_terminal_what_takes_long_prints_a_line_every_half_minute(monk
 def test_the_other_processes_print_nothing(monkeypatch, terminal):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr("cudt.utils.progress._INTERVAL", -1.0)
+    monkeypatch.setattr("cudt.utils.text._INTERVAL", -1.0)
     screen = io.StringIO()
     assert list(track("abc", 3, "counting", Console(file=screen, force_terminal=terminal))) == [
         "a",

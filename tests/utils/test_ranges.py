@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudt.utils.ranges import ranges
+from cudt.utils.text import ranges
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from cudt.utils.shown import as_command, is_text, one_line, printable, shown
+from cudt.utils.text import as_command, is_text, one_line, printable, shown
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env, patch_environment
 
-from cudt.config.schema import Precision
 from cudt.utils import processes
 from cudt.utils.errors import UserError
 
@@ -76,7 +75,7 @@ def sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def accelerator_for(
     device: DeviceName,
-    precision: Precision,
+    precision: str,
     trackers: Sequence[str] = (),
     folder: Path | None = None,
 ) -> Accelerator:

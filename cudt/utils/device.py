@@ -90,7 +90,8 @@ def accelerator_for(
     variables = {"ACCELERATE_USE_FSDP": "false"}
     if processes.count() == 1:
         # Batch systems set these for processes that work alone, too.
-        variables |= {"WORLD_SIZE": "1", "LOCAL_RANK": "-1"}
+        sizes = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+        variables |= {**dict.fromkeys(sizes, "1"), "LOCAL_RANK": "-1"}
         if chosen.type != "cpu":
             # Accelerate does not find every accelerator that torch finds.
             variables["ACCELERATE_TORCH_DEVICE"] = chosen.type

@@ -22,7 +22,6 @@ from cudt.runs.run import Run
 from cudt.training import train as training
 from cudt.training.display import Display
 from cudt.utils.device import survive_torchvision_mismatch
-from tests.postgres import Postgres, postgres
 
 # Before a test's file imports transformers or Lightning.
 survive_torchvision_mismatch()
@@ -113,17 +112,3 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished tiny constrained run; tests that write into it take a copy."""
     torch.set_num_threads(1)
     return train_quietly(tiny_recipe(), tmp_path_factory.mktemp("outputs"))
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Postgres]:
-    """A PostgreSQL server of this test process; a test that needs a fresh database takes
-    `postgres_url`."""
-    with postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def postgres_url(postgres_server: Postgres) -> str:
-    """The URL of an empty database on a server that runs."""
-    return postgres_server.new_database()

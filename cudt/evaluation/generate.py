@@ -9,7 +9,6 @@ command resumes.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import time
@@ -27,6 +26,7 @@ from cudt.data.text import Columns, read_files
 from cudt.evaluation.measure import led_by_main, results
 from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.pretrained import hooked
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
 from cudt.runs.run import Run, RunFolder
 from cudt.tasks.alpaca import Alpaca, fitted_prompt
@@ -233,7 +233,8 @@ class _Completing:
             stream = NoiseStream(
                 self.noise, how.gamma, [one.id for one in asked], [len(one) for one in prompts]
             )
-            with model.replacing(stream) if how.gamma else contextlib.nullcontext():
+            noisy = [model.lm.get_input_embeddings()] if how.gamma else []
+            with hooked(noisy, lambda _, __, embeddings, noise=stream: noise(embeddings)):
                 outputs = complete(model, task.tokenizer, prompts, how.max_new_tokens)
             yield [
                 {

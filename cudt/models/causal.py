@@ -105,7 +105,7 @@ def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
 
 def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     """A causal language model for a task that uses its tokenizer."""
-    from transformers import GenerationConfig  # takes long, and may need utils/compat.py first
+    from transformers import GenerationConfig  # takes long, and may need torchvision repaired first
 
     assert isinstance(task, Alpaca)
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[config.dtype]

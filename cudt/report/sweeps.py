@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,12 +96,7 @@ def _read(folder: Path) -> Sweep:
     words = dict.fromkeys(["setting", "arm", "run", "reason", *info["keys"]], str)
     # A setting may be the word `null`.
     trials, best = (
-        pd.read_csv(
-            io.BytesIO((folder / name).read_bytes()),
-            dtype=words,
-            keep_default_na=False,
-            na_values=[""],
-        )
+        pd.read_csv(folder / name, dtype=words, keep_default_na=False, na_values=[""])
         for name in ("trials_wide.csv", "best.csv")
     )
     for key in info["keys"]:
@@ -116,6 +111,9 @@ def _read(folder: Path) -> Sweep:
         info["direction"],
         trials["score"],
     )
+    # A score of a run that is NaN at a noise level is infinite, and no chart can show it.
+    for table in (trials, best):
+        table["score"] = table["score"].replace([math.inf, -math.inf], math.nan)
     return Sweep(folder, info, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
 
 

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from cudt.reproduce import needs
 from cudt.reproduce.evaluation import chosen, is_evaluated, n_evaluations
-from cudt.reproduce.queues import own_options
 from cudt.reproduce.scale import Experiment, Reproduction
 from cudt.reproduce.stored import ReproduceOptions
-from cudt.sweep import plan as sweep_plans
+from cudt.sweep import command as sweeps
+from cudt.sweep import results
+from cudt.sweep.worker import SweepOptions
 from cudt.utils.text import ranges
 
 
@@ -51,19 +52,28 @@ def make(reproduction: Reproduction, options: ReproduceOptions) -> list[PlannedE
     return [_planned(experiment, options) for experiment in reproduction.in_order]
 
 
+def own_options(experiment: Experiment, options: ReproduceOptions) -> SweepOptions:
+    """The options of an experiment's sweep, with the experiment's own data root."""
+    data_root = experiment.data_root(options.data_root, options.out)
+    return SweepOptions(
+        options.out, options.device, data_root, options.workers, options.retry_failed, options.url
+    )
+
+
 def _planned(experiment: Experiment, options: ReproduceOptions) -> PlannedExperiment:
     own = own_options(experiment, options)
-    cells = sweep_plans.cells(experiment.sweep, own)
-    arms = sweep_plans.known_studies(experiment.sweep, own)
-    runs = chosen(experiment, arms) if arms and all(arm.is_done for arm in arms) else []
-    evaluated = sum(is_evaluated(experiment, own.out / run.path, own.data_root) for run in runs)
+    cells = sweeps.plan(experiment.sweep, own)
+    studies = sweeps.known_studies(experiment.sweep, own)
+    is_over = not any(study.n_left for study in studies)
+    runs = chosen(experiment, results.wide(experiment.sweep, studies)) if is_over else []
+    evaluated = sum(is_evaluated(experiment, own.out / run, own.data_root) for run in runs)
     evaluations = n_evaluations(experiment)
     # Generated data need not exist yet: the command generates them.
     is_generated = experiment.listed.generated
     return PlannedExperiment(
         experiment,
         len(cells),
-        sum(cell.state in sweep_plans.TO_DO for cell in cells),
+        sum(state in ("to do", "started") for _, state in cells),
         evaluations,
         evaluations - evaluated,
         missing=[] if is_generated else needs.missing(experiment, own.data_root),

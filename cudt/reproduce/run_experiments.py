@@ -6,30 +6,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock
 from rich.console import Console
 
 from cudt import report
+from cudt.evaluation import generate
+from cudt.evaluation.workers import evaluate_all
 from cudt.report import Report
-from cudt.reproduce import generated, needs, stored
+from cudt.reproduce import evaluation, generated, needs, stored
 from cudt.reproduce import outcome as outcomes
 from cudt.reproduce import plan as plans
-from cudt.reproduce.experiment_worker import ReproductionJob
+from cudt.reproduce.evaluation import RunEvaluation
 from cudt.reproduce.outcome import ExperimentOutcome
-from cudt.reproduce.queues import ExperimentQueues
-from cudt.reproduce.scale import GENERATED, Reproduction
+from cudt.reproduce.scale import GENERATED, Experiment, Reproduction
 from cudt.reproduce.stored import ReproduceOptions
-from cudt.sweep import recovery, results
-from cudt.sweep.display import SweepDisplay
-from cudt.sweep.run_sweep import log_folder, resume_command
-from cudt.sweep.storage import explain_storage_errors, open_storage
-from cudt.sweep.stored import first_study
-from cudt.sweep.watch import Crew, run_workers
+from cudt.runs.run import open_run
+from cudt.sweep.command import run_sweep
+from cudt.sweep.results import Results
+from cudt.sweep.storage import open_storage
+from cudt.sweep.worker import SweepOptions
 from cudt.utils import device
 from cudt.utils.errors import TrainingInterruptedError, UserError, signal_of
-from cudt.utils.worker_processes import worker_environments
+from cudt.utils.text import track
 
 
 def reproduce(
@@ -53,8 +54,7 @@ def reproduce(
             return True
         if refusal:
             raise UserError(refusal)
-        with explain_storage_errors():
-            return _Command(reproduction, options, console).run()
+        return _run(reproduction, options, console)
     except KeyboardInterrupt as error:
         raise _interrupted(options, signal_of(error)) from None
 
@@ -95,83 +95,93 @@ def _interrupted(options: ReproduceOptions, signal_number: int) -> TrainingInter
     )
 
 
-class _Command:
-    """One command that takes part in a reproduction, with its workers."""
+def _run(reproduction: Reproduction, options: ReproduceOptions, console: Console) -> bool:
+    """Run what is left and write the report; returns whether everything was done."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    if not options.join:
+        stored.begin(reproduction, open_storage(options.url))
+    found = [_experiment(one, options, console) for one in reproduction.in_order]
+    written = write_report(options.out, console, only_if_old=options.join)
+    _print(console, "\n".join(outcomes.summary(found)))
+    if written is not None:
+        if written.verdict:
+            console.print(written.verdict, highlight=False)
+        _print(console, f"report: {written.page}\ntable:  {written.table_path}")
+    return all(outcome.is_done for outcome in found)
 
-    def __init__(
-        self, reproduction: Reproduction, options: ReproduceOptions, console: Console
-    ) -> None:
-        self._reproduction, self._options, self._console = reproduction, options, console
-        options.out.mkdir(parents=True, exist_ok=True)
-        self._storage = open_storage(options.url)
-        if not options.join:
-            stored.begin(reproduction, self._storage)
-        stored.check_folder(self._storage, reproduction, options.out)
-        self._queues = [
-            ExperimentQueues(one, self._storage, options) for one in reproduction.in_order
-        ]
-        # All experiments: other machines may have the data that this one lacks.
-        for queues in self._queues if not options.join else []:
-            queues.begin(retry_failed=options.retry_failed)
 
-    def run(self) -> bool:
-        """Run what is left and write the report; returns whether everything was done."""
-        missing = [needs.missing(one.experiment, one.options.data_root) for one in self._queues]
-        self._work([one for one, items in zip(self._queues, missing, strict=True) if not items])
-        found = outcomes.of(self._queues, missing)
-        self._report(found)
-        return all(outcome.is_done for outcome in found)
-
-    def _work(self, queues: Sequence[ExperimentQueues]) -> None:
-        """Let workers run the trials of the experiments whose data are here, and write the tables
-        of the sweeps.
-        """
-        for one in queues:
-            results.write_definition(
-                one.experiment.sweep, one.experiment.sweep.folder(self._options.out)
-            )
-        sources = [source for one in queues for source in one.sources]
-        recovery.give_back_lost(sources)
-        display = SweepDisplay(self._console)
-
-        def looked(ended: set[str], n_failed: int) -> None:
-            for one in queues:
-                if ended & {study.name for study in one.studies}:
-                    self._write_tables(one)
-
-        stopped_by = run_workers(self._crew(queues), sources, display, looked) if sources else 0
-        for one in queues:
-            self._write_tables(one)
-        if stopped_by:
-            raise _interrupted(self._options, stopped_by)
-        for one in queues:
-            for path in one.completions.compare() if one.completions is not None else []:
-                _print(self._console, f"completions side by side: {path}")
-
-    def _crew(self, queues: Sequence[ExperimentQueues]) -> Crew:
-        options = self._options
-        studies = tuple(first_study(one.experiment.sweep) for one in queues)
-        root = stored.root_study(self._reproduction)
-        job = ReproductionJob(
-            options.url, root, studies, options.out, options.device, options.data_root
+def _experiment(
+    experiment: Experiment, options: ReproduceOptions, console: Console
+) -> ExperimentOutcome:
+    """Train, evaluate and answer what is left of an experiment."""
+    own, made = plans.own_options(experiment, options), ExperimentOutcome(experiment)
+    made.skipped = needs.missing(experiment, own.data_root)
+    if made.skipped:
+        return made
+    _print(console, experiment.name)
+    try:
+        swept = run_sweep(experiment.sweep, own, console)
+    except UserError as error:
+        made.skipped = [str(error)]
+        return made
+    made.runs = swept.count("finished")
+    if n_failed := swept.count("failed"):
+        table = swept.folder / "trials_wide.csv"
+        made.failed.append(
+            f"{n_failed} runs: see the reasons in {table}, retry them with --retry-failed"
         )
-        environments = worker_environments(options.workers, options.device)
-        logs = log_folder(options.out, options.storage)
-        return Crew(environments, logs, "cudt.reproduce.experiment_worker:main", job)
+    if swept.left:
+        made.skipped.append(f"{swept.left} runs were not trained")
+    _evaluate(made, evaluation.chosen(experiment, swept.trials), own, console)
+    _complete(made, swept, own, console)
+    others = [needs.missing_instructions, needs.missing_other]
+    made.skipped += [one for lacks in others for one in lacks(experiment, own.data_root)]
+    return made
 
-    def _write_tables(self, one: ExperimentQueues) -> None:
-        sweep = one.experiment.sweep
-        folder = sweep.folder(self._options.out)
-        results.write(sweep, one.studies, folder, resume_command(folder, one.options))
 
-    def _report(self, found: Sequence[ExperimentOutcome]) -> None:
-        """Print the summary, and write the report unless that is left to another command."""
-        written = write_report(self._options.out, self._console, only_if_old=self._options.join)
-        _print(self._console, "\n".join(outcomes.summary(found)))
-        if written is not None:
-            if written.verdict:
-                self._console.print(written.verdict, highlight=False)
-            _print(self._console, f"report: {written.page}\ntable:  {written.table_path}")
+def _evaluate(
+    made: ExperimentOutcome, paths: Sequence[str], own: SweepOptions, console: Console
+) -> None:
+    """Evaluate runs whose tables are not complete, on their own test data and on others."""
+    asked: list[RunEvaluation] = []
+    failed: dict[Path, str] = {}
+    for path in paths:
+        try:
+            asked += evaluation.evaluations_of(made.experiment, own.out / path, own.data_root)
+        except UserError as error:
+            failed[own.out / path] = str(error)
+    left = [one for one in asked if not one.is_done]
+    for n_samples in sorted({one.n_samples for one in left}, reverse=True):
+        mine = [one for one in left if one.n_samples == n_samples]
+        runs, grids = [one.run for one in mine], [one.grid for one in mine]
+        options = {"n_samples": n_samples, "with_exits": mine[0].with_exits}
+        done = evaluate_all(runs, grids, own.workers, own.device, own.data_root, options)
+        for number, problem in track(done, len(runs), "evaluated runs", console):
+            if problem is not None:
+                failed[runs[number].path] = str(problem)
+    made.failed += [f"{path}: {reason}" for path, reason in failed.items()]
+    made.evaluated = len(paths) - len(failed)
+
+
+def _complete(made: ExperimentOutcome, swept: Results, own: SweepOptions, console: Console) -> None:
+    """Let runs answer the instructions that they have not answered, and pair the answers."""
+    experiment = made.experiment
+    asked, best = (
+        experiment.listed.completions,
+        evaluation.chosen(experiment, swept.trials, "best"),
+    )
+    paths = evaluation.chosen(experiment, swept.trials, asked.runs) if asked else []
+    for request in evaluation.requests(experiment, own.data_root):
+        for path in paths:
+            run = open_run(own.out / path)
+            if not generate.is_done(run, request):
+                generate.check(run)
+                with run.locked(wait=True):
+                    tracked = partial(track, console=console)
+                    generate.generate(run, request, own.device, own.data_root, tracked)
+        pair = evaluation.compare([open_run(own.out / path) for path in best], request)
+        if pair is not None:
+            _print(console, f"completions side by side: {pair}")
 
 
 def write_report(out: Path, console: Console, *, only_if_old: bool = False) -> Report | None:

@@ -1,7 +1,5 @@
-"""A reproduction as its storage knows it: the definition, for workers that join, and the folder of
-its runs.
-
-They are attributes of a study of their own, `cudt/reproduce/NAME`, which has no trials.
+"""A reproduction as its storage knows it, for machines that join: attributes of a study of its own,
+`cudt/reproduce/NAME`, which has no trials.
 """
 
 from __future__ import annotations
@@ -15,21 +13,26 @@ from optuna.storages import BaseStorage
 from cudt.config import yaml
 from cudt.reproduce.scale import Experiment, Reproduction, Scale
 from cudt.sweep import definition
-from cudt.sweep.lease import home_of
-from cudt.sweep.source import RunOptions
-from cudt.sweep.storage import has_studies, open_storage, own_storage, without_password
+from cudt.sweep.storage import existing, own_storage, without_password
+from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
 
 _PREFIX = "cudt/reproduce/"
-#: Attributes: the scale's file, the search and recipe of each experiment, and the id of the folder
-#: of all runs.
-_SCALE, _EXPERIMENT, _HOME = "scale", "experiment ", "home"
+#: Attributes: the scale's file, and the search and recipe of each experiment.
+_SCALE, _EXPERIMENT = "scale", "experiment "
 
 
 @dataclass(frozen=True)
-class ReproduceOptions(RunOptions):
+class ReproduceOptions:
     """The options of `cudt reproduce`."""
 
+    out: Path
+    """The folder of the run folders."""
+    device: DeviceName = "auto"
+    data_root: Path | None = None
+    workers: int = 1
+    """Runs that are trained or evaluated at the same time, each in its own process."""
+    retry_failed: bool = False
     storage: str | None = None
     """The URL of a database; by default, a SQLite file in the folder of the results."""
     join: bool = False
@@ -55,8 +58,7 @@ def begin(reproduction: Reproduction, storage: BaseStorage) -> None:
     )
     for number, experiment in enumerate(reproduction.experiments):
         # One by one, because databases limit the length of an attribute.
-        texts = {"search": experiment.sweep.text(), "recipe": experiment.sweep.base_text()}
-        study.set_user_attr(f"{_EXPERIMENT}{number}", texts)
+        study.set_user_attr(f"{_EXPERIMENT}{number}", experiment.sweep.texts())
 
 
 def load(storage: BaseStorage, study: str) -> Reproduction:
@@ -66,16 +68,14 @@ def load(storage: BaseStorage, study: str) -> Reproduction:
     experiments = []
     for number, listed in enumerate(scale.experiments):
         texts = attributes[f"{_EXPERIMENT}{number}"]
-        experiments.append(
-            Experiment(listed, definition.from_texts(texts["search"], texts["recipe"]))
-        )
+        experiments.append(Experiment(listed, definition.from_texts(texts)))
     return Reproduction(study.removeprefix(_PREFIX), scale, experiments)
 
 
 def find(url: str, name: str | None) -> Reproduction:
     """The reproduction of a storage; with several, the one whose scale is named."""
     where = without_password(url)
-    storage = open_storage(url) if has_studies(url) else None
+    storage = existing(url)
     studies = storage.get_all_studies() if storage is not None else []
     names = [study.study_name for study in studies if _SCALE in study.user_attrs]
     found = [study for study in names if name in (None, study.removeprefix(_PREFIX))]
@@ -87,16 +87,3 @@ def find(url: str, name: str | None) -> Reproduction:
         known = ", ".join(study.removeprefix(_PREFIX) for study in names)
         raise UserError(f"{where}: choose one with --scale; there are {known}")
     return load(storage, found[0])
-
-
-def check_folder(storage: BaseStorage, reproduction: Reproduction, out: Path) -> None:
-    """Refuse another folder than that of the command that began: evaluations need the runs that
-    others have trained.
-    """
-    study, own = storage.get_study_id_from_name(root_study(reproduction)), home_of(out)
-    if storage.get_study_user_attrs(study).get(_HOME, own) != own:
-        raise UserError(
-            f"--out {out}: reproduction {reproduction.name} has its runs in another folder; use "
-            "that one"
-        )
-    storage.set_study_user_attr(study, _HOME, own)

@@ -1,32 +1,31 @@
-"""The schema of a search file: which settings of a recipe are searched, how, with how many runs, by
-which score.
-
-recipe: imdb-roberta                          # or --recipe
-score: {measure: grid, direction: maximize}
-settings: {noise.gamma_train: [0.0, 0.8]}     # the whole search is run at each value
-arms:
-  constrained:
-    sampler: tpe
-    budget: 5
-    search: {descent.alpha: {low: 0.05, high: 0.5}}
-  erm: {sampler: seeds, budget: 5, fixed: {objective: erm}}
+"""The search file: which settings of a recipe are searched, how, with how many runs, by which
+score. `docs/guides/sweeps.md` has an example.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from decimal import Decimal
-from typing import Annotated, Any, Literal
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, PlainValidator, Tag, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from cudt.config.errors import Mistake
 from cudt.config.recipe import name_problem
-from cudt.config.schema import Count, CountFromZero, Gammas, Section
+from cudt.config.schema import Count, CountFromZero, Gammas, Section, Seed
+from cudt.utils.text import brief
+
+if TYPE_CHECKING:
+    from optuna.distributions import FloatDistribution, IntDistribution
 
 Scalar = bool | int | float | str | None
-#: More runs of an arm are taken for a typing error.
-Budget = Annotated[int, Field(ge=1, le=100_000)]
+#: Values of a recipe's settings, by dotted key.
+Settings = dict[str, Scalar]
+#: Combinations up to which all are listed.
+MOST_LISTED = 10_000
 
 
 class Range(Section):
@@ -38,99 +37,55 @@ class Range(Section):
     step: float | None = None
     type: Literal["float", "int"] = "float"
 
-    def mistakes(self) -> list[str]:
-        """Why no sampler can draw from this range."""
-        found = []
+    @model_validator(mode="after")
+    def _can_be_drawn_from(self) -> Range:
         if self.low >= self.high:
-            found.append(f"empty range: low ({self.low:g}) must be below high ({self.high:g})")
-        if self.log and self.low <= 0:
-            found.append(f"low must be above 0 in a log range, got {self.low:g}")
-        if self.log and self.step is not None:
-            found.append("log and step cannot be combined; remove one of them, or list the values")
-        if self.step is not None and self.step <= 0:
-            found.append(f"step must be above 0, got {self.step:g}")
-        elif self.step is not None and self.low < self.high and self.count < 2:
-            found.append(
-                f"step {self.step:g} is larger than the range, which leaves {self.low:g} as the "
-                "only value"
-            )
-        ends = {"low": self.low, "high": self.high, "step": self.step}
-        broken = [name for name, value in ends.items() if value is not None and value != int(value)]
-        if self.type == "int" and broken:
-            found.append(f"type int: {' and '.join(broken)} must be an integer")
-        return found
+            raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
+        ends = (self.low, self.high, self.step or 1)
+        if self.type == "int" and any(end != int(end) for end in ends):
+            raise ValueError("type int: low, high and step must be integers")
+        self.distribution()
+        return self
+
+    def distribution(self) -> IntDistribution | FloatDistribution:
+        """Optuna's distribution; its errors say what is wrong with a range."""
+        # Imported for the first range: `cudt recipes` does not wait for it.
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        with warnings.catch_warnings():
+            # Where `high` is not a multiple of `step`, the last multiple is the end.
+            warnings.simplefilter("ignore", UserWarning)
+            if self.type == "int":
+                step = int(self.step or 1)
+                return IntDistribution(int(self.low), int(self.high), self.log, step)
+            return FloatDistribution(self.low, self.high, self.log, self.step)
 
     @property
-    def is_continuous(self) -> bool:
-        return self.type == "float" and self.step is None
+    def count(self) -> float:
+        """The number of values; infinite if the range is continuous."""
+        one = self.distribution()
+        return math.inf if one.step is None else round((one.high - one.low) / one.step) + 1
 
     def ends(self) -> list[Scalar]:
-        return [int(end) if self.type == "int" else float(end) for end in (self.low, self.high)]
-
-    @property
-    def count(self) -> int:
-        """The number of values of a range that is not continuous, without listing them."""
-        low, high, step = self._exact
-        return int((high - low) / step) + 1
+        one = self.distribution()
+        return [one.low, one.high]
 
     def values(self) -> list[Scalar]:
         """Every value of a range that is not continuous."""
-        return [self._value(index) for index in range(self.count)]
-
-    def snapped(self, value: float) -> Scalar:
-        """The nearest value of the range: a sampler that adds up steps is off in the last digit."""
-        if self.is_continuous:
-            return value
-        low, _, step = self._exact
-        index = round((Decimal(repr(float(value))) - low) / step)
-        return self._value(min(max(index, 0), self.count - 1))
-
-    def _value(self, index: int) -> Scalar:
-        low, _, step = self._exact
-        number = low + step * index
-        return int(number) if self.type == "int" else float(number)
-
-    @property
-    def _exact(self) -> tuple[Decimal, Decimal, Decimal]:
-        """Low, high and step as decimals, so that multiples of a step are exact."""
-        return Decimal(repr(self.low)), Decimal(repr(self.high)), Decimal(repr(self.step or 1.0))
+        one = self.distribution()
+        return [exact(one.low + n * (one.step or 0)) for n in range(int(self.count))]
 
 
-def _search_kind(value: Any) -> str:
-    return "<range>" if isinstance(value, dict | Range) else "<list>"
+def exact(value: float) -> Scalar:
+    """A multiple of a step as it is written: Optuna's 0.15000000000000002 would be another run."""
+    return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
-def _scalar(value: Any) -> Scalar:
-    """Validate a choice; a union of types would report one error per type."""
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    raise ValueError("expected a string, a number, true, false or null")
-
-
-Choices = Annotated[list[Annotated[Scalar, PlainValidator(_scalar)]], Field(min_length=1)]
+Choices = Annotated[list[Any], Field(min_length=1)]
 Searched = Annotated[
     Annotated[Range, Tag("<range>")] | Annotated[Choices, Tag("<list>")],
-    Discriminator(_search_kind),
+    Discriminator(lambda one: "<range>" if isinstance(one, dict | Range) else "<list>"),
 ]
-
-
-def values_of(searched: Range | list[Scalar]) -> list[Scalar]:
-    """Every value of a list, or of a range that is not continuous."""
-    return searched.values() if isinstance(searched, Range) else list(searched)
-
-
-def as_equal(value: Scalar) -> tuple[bool, Scalar]:
-    """A key under which 1 and 1.0 are equal, and 1 and true are not."""
-    return isinstance(value, bool), value
-
-
-def combinations(choices: dict[str, list[Scalar]]) -> list[dict[str, Scalar]]:
-    """The Cartesian product of the values; the last key changes fastest."""
-    return [
-        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
-    ]
 
 
 class Score(Section):
@@ -144,15 +99,9 @@ class Score(Section):
 
 
 class Pruner(Section):
-    """When runs of an arm are ended early, by an Optuna pruner. It compares runs after the same
-    number of epochs.
-    """
+    """When runs of an arm are ended early. Runs are compared after the same number of epochs."""
 
     name: Literal["median", "halving", "hyperband"]
-    """A run ends if its best epoch is worse than the median of the finished runs at the same epoch
-    (`median`), or if it is not among the best quarter of those that came as far (`halving`,
-    asynchronous successive halving; `hyperband` runs it from several first epochs, with the best
-    third)."""
     warmup_epochs: CountFromZero = 0
     """No run is ended in its first `warmup_epochs` epochs."""
     min_finished: Count = 3
@@ -163,7 +112,7 @@ class Arm(Section):
     """One side of a comparison: its settings, and how its runs are drawn."""
 
     sampler: Literal["tpe", "grid", "random", "seeds"]
-    budget: Budget | None = None
+    budget: Count | None = None
     """Runs in each setting; a grid needs none."""
     fixed: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, Searched] = Field(default_factory=dict)
@@ -176,21 +125,44 @@ class Arm(Section):
         return {"name": pruner} if isinstance(pruner, str) else pruner
 
     @property
-    def runs_per_setting(self) -> int | None:
-        """The budget, or the size of a grid; None if unknown."""
-        return self.n_combinations if self.sampler == "grid" else self.budget
+    def keys(self) -> list[str]:
+        """The keys of the recipe that differ between its runs."""
+        return ["seed"] if self.sampler == "seeds" else [*self.search]
 
     @property
-    def n_combinations(self) -> int | None:
-        """The number of combinations of searched values; None if a range is continuous or
-        invalid.
-        """
-        counts = []
-        for searched in self.search.values():
-            if isinstance(searched, Range) and (searched.mistakes() or searched.is_continuous):
-                return None
-            counts.append(searched.count if isinstance(searched, Range) else len(searched))
-        return math.prod(counts)
+    def n_combinations(self) -> float:
+        """The number of combinations of searched values; infinite with a continuous range."""
+        every = self.search.values()
+        return math.prod(one.count if isinstance(one, Range) else len(one) for one in every)
+
+    @property
+    def runs_per_setting(self) -> float:
+        """The budget, or the size of a grid."""
+        return self.n_combinations if self.sampler == "grid" else self.budget or 0
+
+    def combinations(self) -> list[Settings]:
+        """Every combination of searched values; for arms without a continuous range."""
+        every = self.search.items()
+        return combinations(
+            {key: one.values() if isinstance(one, Range) else one for key, one in every}
+        )
+
+    @property
+    def probes(self) -> dict[str, list[Scalar]]:
+        """The values of each searched key that are checked: every choice, the ends of a range."""
+        every = self.search.items()
+        return {key: one.ends() if isinstance(one, Range) else one for key, one in every}
+
+    @property
+    def first(self) -> Settings:
+        """The first choice or lowest value of each searched key."""
+        return {key: values[0] for key, values in self.probes.items()}
+
+
+def combinations(choices: Mapping[str, list[Scalar]]) -> list[Settings]:
+    """The Cartesian product of the values; the last key changes fastest."""
+    every = itertools.product(*choices.values())
+    return [dict(zip(choices, values, strict=True)) for values in every]
 
 
 class Search(Section):
@@ -209,7 +181,7 @@ class Search(Section):
     arms: Annotated[dict[str, Arm], Field(min_length=1)]
     unequal_budgets: str | None = None
     """Why the arms have different budgets; shown with the results."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Seed = 0
     """Seed of the samplers."""
 
     @field_validator("name")
@@ -219,7 +191,64 @@ class Search(Section):
             raise ValueError(problem)
         return name
 
-    @property
-    def pruning_arms(self) -> list[str]:
-        """The arms that end runs early."""
-        return [name for name, arm in self.arms.items() if arm.pruner is not None]
+
+# ---------------------------------------------------------------- checks without the recipe
+
+
+def mistakes(search: Search) -> Iterator[Mistake]:
+    """What is wrong with a search file, whatever its recipe."""
+    settings = search.settings
+    yield from _choices(("settings",), settings, {"fixed": search.fixed})
+    for name, arm in search.arms.items():
+        path = ("arms", name)
+        if not re.fullmatch(r"\w[\w.-]*", name) or name_problem(name):
+            yield Mistake(path, "invalid arm name: use letters, digits, '_', '-' and '.'")
+        others = {"fixed": search.fixed, "settings": settings, f"arms.{name}.fixed": arm.fixed}
+        yield from _choices((*path, "search"), arm.search, others)
+        yield from _choices((*path, "fixed"), dict.fromkeys(arm.fixed), {"settings": settings})
+        if arm.sampler == "seeds" and "seed" in settings:
+            yield Mistake((*path, "sampler"), "sampler seeds sets the seed; remove it in settings")
+        yield from (Mistake((*path, *key), why) for key, why in _of_arm(arm))
+    found = {name: arm.runs_per_setting for name, arm in search.arms.items()}
+    if len({*found.values()}) > 1 and search.unequal_budgets is None:
+        listed = ", ".join(f"{name} {runs}" for name, runs in found.items())
+        yield Mistake(
+            ("arms",),
+            f"unequal budgets ({listed} runs): the best of more runs is better by chance alone; "
+            "make them equal, or give the reason in unequal_budgets",
+        )
+    if len({*found.values()}) == 1 and search.unequal_budgets is not None:
+        yield Mistake(("unequal_budgets",), "the budgets are equal; remove this key")
+
+
+def _choices(
+    path: tuple[str, ...], keys: Mapping[str, Any], others: dict[str, dict[str, Any]]
+) -> Iterator[Mistake]:
+    """Keys that are set elsewhere too, and choices that are listed twice."""
+    for key, choices in keys.items():
+        for other in (other for other, taken in others.items() if key in taken):
+            yield Mistake((*path, key), f"also set in {other}; remove one of them")
+        # By repr, because True == 1 in Python.
+        words = [repr(value) for value in choices] if isinstance(choices, list) else []
+        for word in dict.fromkeys(one for one in words if words.count(one) > 1):
+            yield Mistake((*path, key), f"{brief(word)} is listed twice")
+
+
+def _of_arm(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What an arm lacks for its sampler, and its pruner."""
+    if arm.sampler == "seeds" and arm.search:
+        yield ("search",), "sampler seeds varies only the seed; to search more, use sampler grid"
+    if arm.sampler != "seeds" and not arm.search:
+        yield ("search",), f"missing; sampler {arm.sampler} needs settings to search"
+    if arm.sampler != "grid" and arm.budget is None:
+        yield ("budget",), "missing; set the number of runs"
+    count = arm.n_combinations
+    if arm.sampler == "grid" and count > MOST_LISTED:
+        what = "a continuous range" if count == math.inf else f"{count:,} runs"
+        yield ("search",), f"a grid cannot have {what}; list the values, or give a larger step"
+    elif arm.sampler == "grid" and arm.budget not in (None, count):
+        yield ("budget",), f"expected {count}, the size of the grid, or none, got {arm.budget}"
+    elif arm.search and arm.sampler != "grid" and (arm.budget or 0) > count:
+        yield ("budget",), f"expected at most {count}, the number of combinations"
+    if arm.pruner is not None and "training.epochs" in arm.search:
+        yield ("pruner",), "compares runs of as many epochs: training.epochs cannot be searched"

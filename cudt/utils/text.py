@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -74,10 +73,3 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(
         "–".join(str(end) for end in dict.fromkeys([one[0], one[-1]])) for one in groups
     )
-
-
-def duration(seconds: float) -> str:
-    """`3.1 s`, `0:05:07`, or `3 days, 4:00:00`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return str(timedelta(seconds=round(seconds)))

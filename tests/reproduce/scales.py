@@ -8,7 +8,7 @@ from typing import Any
 from cudt.config import yaml
 from cudt.reproduce import scale
 from cudt.reproduce.scale import Experiment, Reproduction
-from tests.sweep.searches import search, seeds
+from tests.sweeps import search, seeds
 
 PAIR = {
     "constrained": seeds(1, fixed={"objective": "constrained"}),

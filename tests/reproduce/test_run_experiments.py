@@ -20,7 +20,7 @@ from rich.console import Console
 from cudt import report
 from cudt.reproduce import run_experiments
 from tests.reproduce.scales import listed, write_scale, write_search
-from tests.sweep.searches import seeds
+from tests.sweeps import seeds
 
 
 def llama() -> dict[str, object]:
@@ -126,7 +126,7 @@ def test_ctrl_c_says_how_to_resume(command, no_processes, tmp_path, monkeypatch)
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_experiments, "run_workers", interrupted)
+    monkeypatch.setattr(run_experiments, "run_sweep", interrupted)
     code, _, errors = command(
         "reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out"
     )
@@ -137,7 +137,7 @@ def test_a_fault_of_the_machine_stops_the_command(command, no_processes, tmp_pat
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "out/run.json")
 
-    monkeypatch.setattr("cudt.sweep.cell.run_cell", full)
+    monkeypatch.setattr("cudt.sweep.worker.run_cell", full)
     code, printed, errors = command(
         "reproduce", "--scale", write_scale(tmp_path), "--device", "cpu", "--out", "out"
     )

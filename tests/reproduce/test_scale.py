@@ -81,10 +81,9 @@ def test_schema_errors_are_reported_together(tmp_path):
     wrong = listed("alpha", evaluate="bets", noise_seed=[0], hours=-1.0)
     lines = refused(tmp_path, wrong, needs_gpu="yes")
     assert lines == [
-        "needs_gpu: expected true or false, got 'yes'",
-        "experiments.0.hours: expected a positive number, got -1.0",
-        "experiments.0.evaluate: expected one of 'best', 'all', 'none', got 'bets'; did you mean "
-        "'best'?",
+        "needs_gpu: must be a valid boolean, got 'yes'",
+        "experiments.0.hours: must be greater than 0, got -1.0",
+        "experiments.0.evaluate: must be 'best', 'all' or 'none', got 'bets'; did you mean 'best'?",
         "experiments.0.noise_seed: unknown key; did you mean 'noise_seeds'?",
     ]
 
@@ -101,7 +100,7 @@ def test_errors_of_several_experiments_are_reported_together(tmp_path):
     assert lines == [
         "experiments.0: no search is called 'alhpa'; did you mean 'alpha'?",
         "experiments.1: search pair: --recipe: no recipe is called 'no-recipe'; `cudt recipes` "
-        "lists all recipes",
+        "lists all",
         "experiments.2.samples = 2: task reviews has no pictures; samples are for video tasks",
         "experiments.2.completions: model unrolled cannot generate text; use a causal model",
     ]

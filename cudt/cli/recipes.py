@@ -14,7 +14,7 @@ from rich.text import Text
 from cudt.cli.options import Changes, RecipeArgument
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
-from cudt.utils.shown import as_command, shown
+from cudt.utils.text import as_command, shown
 
 if TYPE_CHECKING:
     from cudt.config.describe import KeyDoc

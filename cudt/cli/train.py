@@ -27,7 +27,7 @@ from cudt.cli.options import (
 )
 from cudt.cli.terminal import make_console, make_error_console
 from cudt.utils.errors import TrainingStoppedError
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command
 
 if TYPE_CHECKING:
     from cudt.config.recipe import NamedRecipe
@@ -127,7 +127,7 @@ def _train_one(
 ) -> Run:
     from cudt.runs.run import run_for
     from cudt.training import train as training
-    from cudt.training.display import display_for
+    from cudt.training.display import Display
 
     run = run_for(loaded, out)
     status = run.info().status
@@ -142,9 +142,8 @@ def _train_one(
         out,
         device,
         data_root,
-        display_for(console),
+        Display(console),
         command=shlex.join(["cudt", *sys.argv[1:]]),
-        announce=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
         track=training.TrackingRequest(trackers),
     )
     _print_verdict(console, trained)

@@ -10,8 +10,8 @@ from typing import Any, NoReturn, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from cudt.utils.errors import UserError, closest, did_you_mean
-from cudt.utils.shown import brief, shown
+from cudt.utils.errors import UserError
+from cudt.utils.text import brief, closest, did_you_mean, shown
 
 _MOST_LISTED = 20
 #: Characters of one error.

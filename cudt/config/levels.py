@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from cudt.config import plugins
 from cudt.utils.errors import UserError
-from cudt.utils.shown import shown
+from cudt.utils.text import shown
 
 _MOST = 1000
 

@@ -17,7 +17,7 @@ from cudt.config.schema import (
     Section,
     UpToOne,
 )
-from cudt.utils.shown import shown
+from cudt.utils.text import shown
 
 #: What transformers calls `attn_implementation`; auto is its own choice.
 Attention = Literal["auto", "eager", "sdpa"]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from cudt.utils.errors import UserError, did_you_mean
-from cudt.utils.shown import brief, shown
+from cudt.utils.errors import UserError
+from cudt.utils.text import brief, did_you_mean, shown
 
 if TYPE_CHECKING:
     from cudt.config.schema import NamedSection

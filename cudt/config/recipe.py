@@ -24,8 +24,8 @@ from pydantic import ValidationError, create_model
 import cudt
 from cudt.config import errors, plugins, yaml
 from cudt.config.schema import NamedSection, Recipe
-from cudt.utils.errors import UserError, did_you_mean
-from cudt.utils.shown import brief, shown
+from cudt.utils.errors import UserError
+from cudt.utils.text import brief, did_you_mean, shown
 
 #: Keys about one file alone.
 _NOT_INHERITED = ("name", "reproduces", "published", "expect")

@@ -23,7 +23,7 @@ from pydantic import (
 from cudt.config import plugins
 from cudt.config.levels import PROBABILITY, LevelScale, parse_levels
 from cudt.utils.errors import UserError
-from cudt.utils.shown import shown
+from cudt.utils.text import shown
 
 # ---------------------------------------------------------------- types of keys
 

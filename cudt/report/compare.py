@@ -33,8 +33,7 @@ from cudt.config.differences import (
 )
 from cudt.report.frames import GROUP, Frames, each
 from cudt.utils.errors import UserError
-from cudt.utils.ranges import ranges
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command, ranges
 
 #: The paper's objective and the one that all others are compared with: both sides of its tables.
 CONSTRAINED, BASELINE = "constrained", "erm"

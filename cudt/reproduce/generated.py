@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.files import folder_next_to, write_if_changed
+from cudt.utils.device import survive_torchvision_mismatch
+from cudt.utils.files import folder_next_to, write_text
 
 #: Names below the data root, as the recipe smoke-llama uses them.
 MODEL = "tiny-llama"
@@ -30,7 +30,7 @@ def make(folder: Path) -> None:
     """
     questions = [{"instruction": f"Name a {thing}."} for thing in _THINGS]
     for name, rows in ((INSTRUCTIONS, _instructions()), (QUESTIONS, questions)):
-        write_if_changed(folder / name, json.dumps(rows, indent=1) + "\n")
+        write_text(folder / name, json.dumps(rows, indent=1) + "\n")
     model = folder / "models" / MODEL
     if not model.is_dir():
         _save_llama(model)
@@ -75,7 +75,6 @@ def _save_llama(target: Path) -> None:
             torch.manual_seed(0)
             AutoModelForCausalLM.from_config(config).save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
-        temporary.chmod(0o755)
         temporary.replace(target)
 
 

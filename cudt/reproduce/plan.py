@@ -29,7 +29,7 @@ from cudt.sweep.studies import ArmStudy, own_storage
 from cudt.sweep.worker import SweepOptions
 from cudt.tasks.base import status_of
 from cudt.utils.errors import UserError
-from cudt.utils.ranges import ranges
+from cudt.utils.text import ranges
 
 
 class Evaluation(NamedTuple):
@@ -111,7 +111,7 @@ def missing(recipe: NamedRecipe, data_root: Path | None) -> list[str]:
     """What a recipe cannot be trained without, and how to get it; nothing is loaded."""
     settings, found = recipe.settings, []
     try:
-        check_model(settings.model, settings.task, data_root)
+        check_model(settings.model, data_root)
         if settings.model.tokenizer_source is not None:
             hub.check(settings.model.tokenizer_source, data_root)
     except UserError as error:

@@ -21,7 +21,7 @@ from cudt.sweep.command import run_sweeps
 from cudt.sweep.worker import SweepOptions
 from cudt.utils import device
 from cudt.utils.errors import UserError
-from cudt.utils.progress import track
+from cudt.utils.text import track
 
 
 def reproduce(

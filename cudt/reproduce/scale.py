@@ -18,8 +18,9 @@ from cudt.config.schema import Count, CountFromZero, NoiseName, NotNegative, Pos
 from cudt.data.hub import DEFAULT_ROOT
 from cudt.sweep import search as searches
 from cudt.sweep.search import Settings, Sweep
-from cudt.utils.errors import UserError, did_you_mean
-from cudt.utils.files import write_if_changed
+from cudt.utils.errors import UserError
+from cudt.utils.files import write_text
+from cudt.utils.text import did_you_mean
 
 #: The file, in the folder of a reproduction, that machines read when they join.
 _FILE = "reproduce.json"
@@ -105,7 +106,7 @@ def save(out: Path, name_or_file: str, only: Sequence[str]) -> None:
         if name_or_file in recipes.names("scale")
         else str(Path(name_or_file).resolve())
     )
-    write_if_changed(out / _FILE, json.dumps({"scale": source, "only": [*only]}) + "\n")
+    write_text(out / _FILE, json.dumps({"scale": source, "only": [*only]}) + "\n")
 
 
 def begun(out: Path) -> Scale:

@@ -32,9 +32,8 @@ from cudt.sweep.studies import (
 from cudt.sweep.worker import SweepOptions, main
 from cudt.tasks.base import build_task
 from cudt.utils.device import choose
-from cudt.utils.errors import MachineFaultError, TrainingInterruptedError, UserError
-from cudt.utils.interrupt import StopRequest
-from cudt.utils.shown import as_command
+from cudt.utils.errors import MachineFaultError, StopRequest, TrainingInterruptedError, UserError
+from cudt.utils.text import as_command
 from cudt.utils.workers import FAULT, Ended, Workers, environments
 
 #: Seconds between two looks at the trials, and for which an absent storage is waited for.

@@ -22,7 +22,7 @@ import pandas as pd
 from cudt import __version__
 from cudt.sweep.search import Range, Sweep, as_word, label
 from cudt.sweep.studies import ArmStudy
-from cudt.utils.files import file_name, write_if_changed
+from cudt.utils.files import file_name, write_text
 
 #: The columns of a trial besides its settings.
 FACTS = (
@@ -57,7 +57,7 @@ def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path) -> Results:
     texts |= {**sweep.texts(), **_best_recipes(made, studies)}
     texts["sweep.json"] = json.dumps(_info(made), indent=2, ensure_ascii=False) + "\n"
     for name, text in texts.items():
-        write_if_changed(folder / name, text)
+        write_text(folder / name, text)
     return made
 
 

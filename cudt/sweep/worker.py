@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
+from rich.console import Console
 
 from cudt.config import plugins
 from cudt.config.recipe import NamedRecipe
@@ -38,8 +39,7 @@ from cudt.sweep.studies import (
 )
 from cudt.training import train as training
 from cudt.training.checkpoint import discard
-from cudt.training.display import ConsoleDisplay
-from cudt.utils.console import SafeConsole
+from cudt.training.display import Display
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import (
     MACHINE_ERRORS,
@@ -50,7 +50,7 @@ from cudt.utils.errors import (
     UserError,
     signal_of,
 )
-from cudt.utils.progress import track
+from cudt.utils.text import track
 
 #: What ends a trial, but not its worker; of the last, others have ended the trial already.
 _CAUGHT = (UserError, TrainingStoppedError, SurplusError, UpdateFinishedTrialError)
@@ -174,7 +174,7 @@ def run_cell(
     score, gammas = arm.sweep.search.score, arm.sweep.gammas
     run = training.train(
         *(recipe, options.out, options.device, options.data_root),
-        ConsoleDisplay(SafeConsole()),
+        Display(Console(markup=False, emoji=False)),
         keep_weights=True,
         wait=True,
         after_epoch=referee,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 
 survive_torchvision_mismatch()
 

@@ -26,7 +26,7 @@ from cudt.integrations import verdict
 from cudt.method.constraints import LayerVerdict
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives import make_objective
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
 # Lightning imports torchvision where it is installed.

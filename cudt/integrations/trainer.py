@@ -39,7 +39,7 @@ from cudt.method.descent import LayerwiseDescent, descent_of
 from cudt.method.objectives import Objective, make_objective
 from cudt.models.own_head import unwrapped
 from cudt.tasks.base import IGNORED
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
 survive_torchvision_mismatch()

@@ -23,7 +23,7 @@ from cudt.data import hub
 from cudt.data.loader import Batch, lengths_of
 from cudt.noise import SignalShape
 from cudt.tasks.base import Task
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 
 Visit = Callable[[Tensor], object]
 """Reads a layer's state."""

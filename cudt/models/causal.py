@@ -75,7 +75,7 @@ class Causal(PretrainedText):
 
 def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     """A causal language model for a task that uses its tokenizer."""
-    from transformers import GenerationConfig  # takes long, and may need utils/compat.py first
+    from transformers import GenerationConfig  # takes long, and may need torchvision repaired first
 
     if not isinstance(task, Alpaca):
         raise UserError("model causal answers instructions: set task.name to alpaca")

@@ -19,8 +19,8 @@ from cudt.models.sharding import like
 from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.noise import CPU, NoiseSource
 from cudt.tasks.base import Task
+from cudt.utils.device import sent
 from cudt.utils.errors import UserError
-from cudt.utils.transfer import sent
 
 #: How many entries of each frozen weight go into its digest; hashing all of them takes long.
 _DIGESTED = 256

@@ -31,7 +31,7 @@ from cudt.data.loader import Batch
 from cudt.models.patches import FrameModel, frame_size
 from cudt.models.pretrained import Pretrained, dissect, save_encoder, with_adapters
 from cudt.tasks.base import Task
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
 survive_torchvision_mismatch()

@@ -39,20 +39,19 @@ def train(job: dict[str, Any]) -> None:
     """cudt's own training of a recipe, one update in a turn."""
     recipe = cudt.load_recipe(job["recipe"], job["settings"], objective=job["objective"])
     folder, root = Path(job["folder"]), Path(job["data_root"])
-    training.train(recipe, folder, "cpu", root, TurnsDisplay())
+    training.train(recipe, folder, "cpu", root, TurnsDisplay(Console(quiet=True)))
 
 
-class TurnsDisplay:
-    """Waits for the next turn after each update."""
+class TurnsDisplay(Display):
+    """Waits for the next turn after each update of a training of one epoch."""
 
-    def __enter__(self) -> TurnsDisplay:
+    def __enter__(self) -> None:
         turns.begin()
-        return self
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
-        if step < steps:
+    def update(self, step: int, per_epoch: int, losses: Sequence[float]) -> None:
+        if step < per_epoch:
             turns.end()
         else:
             turns.finish()

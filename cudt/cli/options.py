@@ -192,7 +192,12 @@ def _is_plugin(kind: str) -> Callable[[str], bool]:
     def is_known(word: str) -> bool:
         from cudt.config import plugins
 
-        return all(not plugins.problem(kind, name) for name in word.split(","))
+        try:
+            for name in word.split(","):
+                plugins.check(kind, name)
+        except UserError:
+            return False
+        return True
 
     return is_known
 
@@ -281,8 +286,10 @@ def parse_plugins(option: str, kind: str, values: list[str] | None) -> list[str]
     from cudt.config import plugins
 
     for name in (names := split_list(values)):
-        if problem := plugins.problem(kind, name):
-            raise UserError(f"{option}: {problem}")
+        try:
+            plugins.check(kind, name)
+        except UserError as error:
+            raise UserError(f"{option}: {error}") from None
     return names
 
 

@@ -52,7 +52,6 @@ def train(
     loaded = load_recipes(recipe, set_, objective, seed, name)
     trackers = parse_trackers(track)
     console = make_console()
-    print_name_hint(console, recipe, loaded[0], name)
     trained = train_all(console, loaded, out, device, data_root, trackers)
     if len(loaded) > 1:
         _print_summary(console, trained.runs)
@@ -82,18 +81,6 @@ def load_recipes(
         for seed in wanted_seeds
         for objective in wanted_objectives
     ]
-
-
-def print_name_hint(console: Console, recipe: str, loaded: NamedRecipe, name: str | None) -> None:
-    """Say how to rename runs whose name is that of another task or model."""
-    from cudt.config.recipe import outgrown_name
-
-    if name is None and (change := outgrown_name(recipe, loaded)):
-        console.print(
-            f"note: runs with {change} keep the name '{loaded.name}'; --name NAME gives them "
-            "their own",
-            soft_wrap=True,
-        )
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from cudt.method.descent import descent_of
 from cudt.method.objectives import Objective, make_objective
 from cudt.models.base import build_model, check_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
-from cudt.models.sharding import Sharding, is_sharded, sharding_for
+from cudt.models.sharding import is_asked_for, is_sharded
 from cudt.runs import info
 from cudt.runs.info import RunInfo
 from cudt.runs.run import OWN, Run, check_same, run_for, write_recipe
@@ -110,13 +110,12 @@ def assemble(
     recipe: NamedRecipe,
     data_root: Path | None,
     device: torch.device,
-    sharding: Sharding | None = None,
 ) -> tuple[LayerwiseLosses, Objective]:
     """Build everything that training needs; new weights are drawn from the recipe's seed. A model
-    for `sharding` stays on the CPU.
+    that is to be sharded stays on the CPU.
     """
     settings = recipe.settings
-    layerwise = assemble_model(recipe, data_root, torch.device("cpu") if sharding else device)
+    layerwise = assemble_model(recipe, data_root, torch.device("cpu") if is_asked_for() else device)
     task, f_0 = layerwise.task, settings.descent.reference
     if settings.readout.tokens is not None and not task.has_token_answers:
         raise errors.UserError(
@@ -133,7 +132,7 @@ def assemble_model(
 ) -> LayerwiseLosses:
     """Build only the task and the model, with its layer losses."""
     settings = recipe.settings
-    check_model(settings.model, settings.task, data_root)
+    check_model(settings.model, data_root)
     task = build_task(settings.task, data_root, settings.model.tokenizer_source)
     set_seed(settings.seed)
     return LayerwiseLosses(build_model(settings.model, task, data_root), task).to(device)
@@ -170,13 +169,12 @@ def _prepared(
     """The trainer, and what run.json says from the beginning; refuses other data and frozen weights
     than the run was started with.
     """
-    sharding = sharding_for(accelerator)
-    if sharding is not None:
+    if is_asked_for():
         # Shards of the run before are in a cycle of references, and would stay on the device.
         gc.collect()
     # The others find the files that the first process of a machine has put into the caches.
     with accelerator.local_main_process_first():
-        layerwise, objective = assemble(run.recipe, data_root, accelerator.device, sharding)
+        layerwise, objective = assemble(run.recipe, data_root, accelerator.device)
         data, base = layerwise.task.fingerprint(SEEN), layerwise.frozen_digest()
         layerwise.task.examples("validation")
     before, model = run.info(), run.recipe.settings.model

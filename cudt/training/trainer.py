@@ -101,7 +101,7 @@ class Trainer:
             )
         if training.compile:
             compile_layers(self.model)
-        self.wrapped = prepared(layerwise, self.model, accelerator)
+        self.wrapped = prepared(layerwise, accelerator)
         workers = self.settings.loading.workers
         self.loader = Loader(self.task, self.examples, accelerator.device, workers)
         self.optimizer = primal_optimizer(self.model, training)
@@ -341,8 +341,8 @@ class Trainer:
         examples, size = self.task.examples("validation"), self.settings.evaluation.batch_size
         device, workers = self.accelerator.device, self.settings.loading.workers
         data = batches(self.task, examples, size, device, workers, self.share)
-        gammas, source = [self.settings.noise.gamma_train], self._noise("validation")
-        mine = [part for (part,) in measure_batches(self.layerwise, data, source, gammas)]
+        source, gamma = self._noise("validation"), self.settings.noise.gamma_train
+        mine = [*measure_batches(self.layerwise, data, source, gamma)]
         # Process i of n has batches i, i + n, i + 2n, …
         in_order = itertools.chain(*zip(*gather_object([mine]), strict=True))
         measured = Measurement.joined([*in_order][: n_batches(examples, size)])

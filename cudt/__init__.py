@@ -235,7 +235,9 @@ def predict(
 
 
 def _data_root(folder: str | Path | None) -> Path | None:
-    return None if folder is None else Path(folder)
+    from cudt.utils.files import check_data_root
+
+    return check_data_root(None if folder is None else Path(folder))
 
 
 def _progress(quiet: bool) -> Any:

@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 
 from cudt.utils import processes
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, UserError, signal_of
+from cudt.utils.files import check_data_root
 from cudt.utils.text import as_command, brief, shown
 
 
@@ -50,6 +51,11 @@ def _warn_about_password(context: typer.Context, url: str | None) -> str | None:
     return url
 
 
+def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
+    # The shell asks for completions with a half-written command line, which must not be refused.
+    return folder if context.resilient_parsing else check_data_root(folder)
+
+
 Device = Annotated[
     str,
     typer.Option(
@@ -63,8 +69,7 @@ DataRoot = Annotated[
         envvar="CUDT_DATA_ROOT",
         help="Folder that holds the data sets.",
         show_default=False,
-        exists=True,
-        file_okay=False,
+        callback=_check_data_root,
     ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for the run folders.")]

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.control import strip_control_codes
 
 from cudt.cli import main as cli
 from cudt.evaluation import generate
 from cudt.evaluation.generate import Decoding, Request
 from cudt.runs.run import Run, open_run
-from cudt.utils.text import printable
 from tests.cli.conftest import contents
 from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama
@@ -145,7 +145,9 @@ def test_the_completion_of_a_prompt_is_that_of_the_same_instruction_in_a_file(ca
     output = ask(call, "one", "--gamma", gamma, "--prompt", "Say red.")
     assert call("one", "--gamma", gamma)[0] == 0
     assert (
-        output == printable(written("one", f"ask-gamma{gamma}-seed0-tokens6")[0]["output"]) + "\n"
+        output
+        == strip_control_codes(written("one", f"ask-gamma{gamma}-seed0-tokens6")[0]["output"])
+        + "\n"
     )
 
 

@@ -1,37 +1,47 @@
-"""`cudt report`: tables, figures and a page about all runs below some folders."""
+"""`cudt report`: tables, figures and a page about runs; `cudt reproduce`: all experiments of the
+paper, with their report.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from cudt.cli.options import Folders, parse_plugins, require_folder
-from cudt.cli.terminal import make_console
+from cudt.cli import options
 from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from cudt.report import Report
 
 _FORMATS = ("png", "svg", "pdf")
 Figures = Annotated[
     list[str] | None,
     typer.Option(
+        "--figure",
         metavar="MODULE",
         help="Also draw a figure of your own, for example my_package.my_figure. Repeatable.",
         show_default=False,
     ),
 ]
 Formats = Annotated[
-    str,
-    typer.Option(
-        "--format", help=f"Formats of figures, for example svg,pdf: {', '.join(_FORMATS)}."
-    ),
+    str, typer.Option("--format", help="Formats of figures: png, svg and pdf, as a comma list.")
+]
+Scale = Annotated[
+    str | None,
+    typer.Option(help="smoke, cpu or full, or a YAML file. With --join: the name of the scale."),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option(help="Folder for all results.", show_default="outputs/reproduce-SCALE"),
 ]
 
 
 def report(
-    folder: Folders = None,
+    folder: options.Folders = None,
     figure: Figures = None,
     formats: Formats = "png",
     no_figures: Annotated[bool, typer.Option("--no-figures", help="Write tables only.")] = False,
@@ -40,32 +50,64 @@ def report(
     """Write tables (CSV, Markdown, LaTeX), figures and an HTML page about all runs below some
     folders.
     """
-    folders = folder or [Path("outputs")]
-    for path in folders:
-        require_folder(path)
-    named = [] if no_figures else [one.strip() for one in formats.split(",")]
-    if unknown := [one for one in named if one not in _FORMATS]:
-        raise UserError(f"--format: unknown format '{unknown[0]}'; known: {', '.join(_FORMATS)}")
-    extra = parse_plugins("--figure", "figure", figure)
-    write_report(make_console(), folders, out, extra, named)
+    named = [] if no_figures else options.split_list([formats])
+    if unknown := {*named} - {*_FORMATS}:
+        raise UserError(f"--format: unknown format '{unknown.pop()}'; known: {', '.join(_FORMATS)}")
+    extra = options.parse_plugins("--figure", "figure", figure)
+    console = options.make_console()
+    made = write_report(console, folder or [Path("outputs")], out, extra, named)
+    from cudt.report.tables import terminal_table
+
+    console.print(terminal_table(made.table))
 
 
 def write_report(
     console: Console,
-    folders: list[Path],
+    folders: Sequence[Path],
     out: Path,
     figures: Sequence[str] = (),
     formats: Sequence[str] = ("png",),
-) -> None:
-    """Write the report and print its summary."""
+) -> Report:
+    """Write the report; print its warnings, its answer in a sentence, and where it is."""
     from cudt import report as reports
-    from cudt.report.tables import terminal_table
 
     with console.status("reading runs, comparing them, drawing figures"):
         made = reports.write(folders, out, figures, formats)
     for warning in made.warnings:
-        console.print(f"warning: {warning}", style="yellow", soft_wrap=True)
-    console.print(terminal_table(made.table))
+        options.say(f"warning: {warning}", stderr=True)
     if made.verdict:
-        console.print(made.verdict, highlight=False)
-    console.print(f"report: {made.page}\ntable:  {made.table_path}", soft_wrap=True)
+        console.print(made.verdict)
+    options.say(f"report: {made.page}")
+    return made
+
+
+def reproduce(
+    scale: Scale = None,
+    join: options.Join = False,
+    plan: options.OnlyPlan = False,
+    workers: options.Workers = 1,
+    retry_failed: options.RetryFailed = False,
+    storage: options.Storage = None,
+    device: options.Device = "auto",
+    data_root: options.DataRoot = None,
+    out: Folder = None,
+) -> None:
+    """Run all experiments of the paper, the cheapest first: sweeps, evaluations, report.
+
+    Experiments whose data or weights are missing are skipped; cudt prints how to get them.
+    Re-running the same command resumes, and elsewhere with the same --storage it adds workers.
+    """
+    if join and retry_failed:
+        raise UserError("--join: takes part in what was begun; leave out --retry-failed")
+    from cudt.reproduce import run_experiments, stored
+    from cudt.reproduce import scale as scales
+
+    if join:
+        loaded = stored.find(options.needed("--storage", storage), scale)
+    else:
+        loaded = scales.load(options.needed("--scale", scale))
+    folder = out or Path("outputs") / f"reproduce-{loaded.name}"
+    given = (folder, device, data_root, workers, retry_failed, storage, join)
+    console, asked = options.make_console(), stored.ReproduceOptions(*given)
+    if not run_experiments.reproduce(loaded, asked, console, only_plan=plan):
+        raise typer.Exit(1)

@@ -14,13 +14,14 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import GenerationConfig
 
 from cudt.data.loader import ALL, Share, n_batches, shared
 from cudt.data.text import Columns, read_files
@@ -28,7 +29,7 @@ from cudt.evaluation.measure import led_by_main, results
 from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
-from cudt.runs.run import Run, RunFolder
+from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca, fitted_prompt
 from cudt.training.train import load, sigma_of
 from cudt.utils import processes
@@ -99,10 +100,7 @@ def check(run: Run) -> None:
     run.finished_info()
     model = run.recipe.settings.model
     if not model.generates_text:
-        raise UserError(
-            f"'{run.path}' has model {model.name}, which does not generate text; use a run with "
-            "model causal"
-        )
+        raise UserError(f"'{run.path}' has model {model.name}, which does not generate text")
 
 
 def generate(
@@ -113,16 +111,23 @@ def generate(
     """
     file, asked, how = request.file(run), request.read(), request.decoding
     done = processes.from_main(_done(run, request, asked))
-    if left := asked[len(done) :]:
-        layerwise = load(run, device, data_root)
-        with led_by_main(layerwise) as leads:
-            if leads:
-                noise = NoiseSource("gaussian", sigma_of(run, layerwise), how.noise_seed)
-                work = _Completing(left, noise, how, f"{run.recipe.name}-{run.label}")
-                total = n_batches(left, how.batch_size)
-                found = results(work, layerwise, total)
-                what = f"{run.label} γ = {how.gamma:g}"
-                _write_as_they_come(run, file, done, track(found, total, what))
+    left = asked[len(done) :]
+    if not left:
+        return run.path / file
+    layerwise = load(run, device, data_root)
+    with led_by_main(layerwise) as leads:
+        if leads:
+            noise = NoiseSource("gaussian", sigma_of(run, layerwise), how.noise_seed)
+            work = _Completing(left, noise, how, f"{run.recipe.name}-{run.label}")
+            total, written = n_batches(left, how.batch_size), time.monotonic()
+            try:
+                for new in track(results(work, layerwise, total), total, f"{run.label} answers"):
+                    done += new
+                    if time.monotonic() - written > _INTERVAL:
+                        _write(run, file, done)
+                        written = time.monotonic()
+            finally:
+                _write(run, file, done)
     return run.path / file
 
 
@@ -144,64 +149,18 @@ def is_done(run: Run, request: Request) -> bool:
     return len(_done(run, request, asked)) == len(asked)
 
 
-def compare(first: Run, second: Run, request: Request) -> Path:
-    """Write the completions of two runs as pairs, in the format of AlpacaEval's annotators, next to
-    those of the first.
-    """
-    one, two = (
-        read_completions(run, request.file(run))[: request.limit] for run in (first, second)
-    )
-    pairs = [
-        {name: a[name] for name in ("instruction", "dataset")}
-        | {f"{name}_1": a[name] for name in ("output", "generator")}
-        | {f"{name}_2": b[name] for name in ("output", "generator")}
-        for a, b in zip(one, two, strict=True)
-    ]
-    file = f"{request.file(first).removesuffix('.json')}-against-{second.label}.json"
-    _write(first, file, pairs)
-    return first.path / file
-
-
-def read_completions(run: RunFolder, file: str) -> list[Completion]:
-    """The completions of a file in a run folder; a DamagedFileError if they are not as they were
-    written.
-    """
-    try:
-        return list(json.loads(run.read(file)))
-    except ValueError as error:
-        raise run.damage(file, str(error)) from None
-
-
 def _done(run: Run, request: Request, asked: Sequence[Instruction]) -> list[Completion]:
     """The completions that an earlier command wrote, in the order of the instructions."""
     file = request.file(run)
     if not (run.path / file).is_file():
         return []
-    done = read_completions(run, file)[: len(asked)]
+    done: list[Completion] = json.loads(run.read(file))[: len(asked)]
     if [one["instruction"] for one in done] != [one.shown for one in asked[: len(done)]]:
         raise UserError(
             f"{run.path / file}: contains completions of other instructions; delete it, or rename "
             "the instructions file"
         )
     return done
-
-
-def _write_as_they_come(
-    run: Run, file: str, done: list[Completion], batches: Iterable[list[Completion]]
-) -> None:
-    """Add the completions of each batch to the file: now and then, because each time it is written
-    as a whole; and when the command is interrupted.
-    """
-    written, n_written = time.monotonic(), len(done)
-    try:
-        for new in batches:
-            done += new
-            if time.monotonic() - written > _INTERVAL:
-                _write(run, file, done)
-                written, n_written = time.monotonic(), len(done)
-    finally:
-        if len(done) > n_written:
-            _write(run, file, done)
 
 
 def _write(run: Run, file: str, completions: Sequence[Completion]) -> None:
@@ -231,19 +190,14 @@ class _Completing:
         groups = [self.asked[start : start + size] for start in range(0, len(self.asked), size)]
         for asked in shared(groups, share):
             prompts = [_prompt(model, task, one, how.max_new_tokens) for one in asked]
-            stream = NoiseStream(
-                self.noise, how.gamma, [one.id for one in asked], [len(one) for one in prompts]
-            )
+            ids, lengths = [one.id for one in asked], [len(one) for one in prompts]
+            stream = NoiseStream(self.noise, how.gamma, ids, lengths)
             with model.replacing(stream) if how.gamma else contextlib.nullcontext():
                 outputs = complete(model, task.tokenizer, prompts, how.max_new_tokens)
+            names = ("instruction", "output", "generator", "dataset")
             yield [
-                {
-                    "instruction": one.shown,
-                    "output": output,
-                    "generator": self.generator,
-                    "dataset": one.dataset,
-                }
-                for one, output in zip(asked, outputs, strict=True)
+                dict(zip(names, (one.shown, text, self.generator, one.dataset), strict=True))
+                for one, text in zip(asked, outputs, strict=True)
             ]
 
 
@@ -254,10 +208,7 @@ def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) 
     most = (model.context_length or sys.maxsize) - max_new_tokens
     fitted = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
     if fitted is None:
-        raise UserError(
-            f"--max-new-tokens {max_new_tokens}: leaves only {most} tokens of the context for "
-            "the prompt; use fewer"
-        )
+        raise UserError(f"--max-new-tokens {max_new_tokens}: leaves {most} tokens for the prompt")
     prompt, is_cut = fitted
     if is_cut:
         cut = f"instruction {int(one.id) + 1}: truncated to {most} tokens"
@@ -292,8 +243,6 @@ def complete(
     model: Causal, tokenizer: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int
 ) -> list[str]:
     """The model's completion of each prompt, by greedy decoding."""
-    from transformers import GenerationConfig
-
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     pad = pad if pad is not None else end or 0
     width, device = max(map(len, prompts)), next(model.parameters()).device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -10,10 +10,9 @@ from typing import Literal
 import pandas as pd
 
 from cudt.config import other_data
-from cudt.evaluation import evaluate, generate
+from cudt.evaluation import evaluate
 from cudt.evaluation.evaluate import Grid
 from cudt.evaluation.generate import Decoding, Request
-from cudt.method.objectives import Objective, objective_class
 from cudt.reproduce import needs
 from cudt.reproduce.scale import Experiment
 from cudt.runs.run import Run, open_run
@@ -96,17 +95,3 @@ def requests(experiment: Experiment, data_root: Path | None) -> list[Request]:
         return []
     size, most = asked.batch_size, asked.max_new_tokens
     return [Request(file, Decoding(gamma, 0, most, size), asked.limit) for gamma in asked.gammas]
-
-
-def compare(runs: Sequence[Run], request: Request) -> Path | None:
-    """Write a file that pairs the completions of plain and of constrained training; of several runs
-    the first is taken.
-    """
-    objectives: list[tuple[Run, type[Objective]]] = [
-        (run, objective_class(run.recipe.settings.objective)) for run in runs
-    ]
-    plain = next((run for run, one in objectives if not one.reads_all_layers), None)
-    constrained = next((run for run, one in objectives if one.is_constrained), None)
-    if plain is None or constrained is None:
-        return None
-    return generate.compare(plain, constrained, request)

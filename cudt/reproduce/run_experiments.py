@@ -8,13 +8,14 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 from rich.console import Console
 
 from cudt import report
 from cudt.evaluation import generate
-from cudt.evaluation.workers import evaluate_all
+from cudt.evaluation.evaluate import evaluate_all
 from cudt.report import Report
 from cudt.reproduce import evaluation, generated, needs, stored
 from cudt.reproduce import outcome as outcomes
@@ -154,22 +155,20 @@ def _evaluate(
     for n_samples in sorted({one.n_samples for one in left}, reverse=True):
         mine = [one for one in left if one.n_samples == n_samples]
         runs, grids = [one.run for one in mine], [one.grid for one in mine]
-        options = {"n_samples": n_samples, "with_exits": mine[0].with_exits}
-        done = evaluate_all(runs, grids, own.workers, own.device, own.data_root, options)
-        for number, problem in track(done, len(runs), "evaluated runs", console):
-            if problem is not None:
-                failed[runs[number].path] = str(problem)
+        where = (own.workers, own.device, own.data_root, lambda items, *_: items)
+        how: Any = {"n_samples": n_samples, "with_exits": mine[0].with_exits}
+        done = evaluate_all(runs, grids, *where, **how)
+        for number, result in track(done, len(runs), "evaluated runs", console):
+            if isinstance(result, BaseException):
+                failed[runs[number].path] = str(result)
     made.failed += [f"{path}: {reason}" for path, reason in failed.items()]
     made.evaluated = len(paths) - len(failed)
 
 
 def _complete(made: ExperimentOutcome, swept: Results, own: SweepOptions, console: Console) -> None:
-    """Let runs answer the instructions that they have not answered, and pair the answers."""
+    """Let runs answer the instructions that they have not answered."""
     experiment = made.experiment
-    asked, best = (
-        experiment.listed.completions,
-        evaluation.chosen(experiment, swept.trials, "best"),
-    )
+    asked = experiment.listed.completions
     paths = evaluation.chosen(experiment, swept.trials, asked.runs) if asked else []
     for request in evaluation.requests(experiment, own.data_root):
         for path in paths:
@@ -179,9 +178,6 @@ def _complete(made: ExperimentOutcome, swept: Results, own: SweepOptions, consol
                 with run.locked(wait=True):
                     tracked = partial(track, console=console)
                     generate.generate(run, request, own.device, own.data_root, tracked)
-        pair = evaluation.compare([open_run(own.out / path) for path in best], request)
-        if pair is not None:
-            _print(console, f"completions side by side: {pair}")
 
 
 def write_report(out: Path, console: Console, *, only_if_old: bool = False) -> Report | None:

@@ -123,7 +123,7 @@ def _end(error: Exception, code: int) -> NoReturn:
     if not processes.is_main_process():
         # Perhaps only this process has the error.
         console.quiet, who = False, f"process {processes.index()} of {processes.count()}: "
-    console.print(f"{'error' if code == 2 else 'stopped'}: {who}{error}")
+    console.print(f"{'error' if code == 2 else 'stopped'}: {who}{error}", soft_wrap=True)
     if processes.count() > 1:
         # torch would wait for processes that wait for this one.
         sys.stdout.flush()

@@ -142,10 +142,16 @@ def print_table(
     left: Sequence[str] = (),
 ) -> None:
     """Print rows of texts below their headings, aligned right but for the columns on the `left`."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     for heading in headings:
         is_left = heading in left
-        table.add_column(heading, justify="left" if is_left else "right", overflow="fold")
+        # Words may wrap in a narrow terminal, numbers and what is copied may not.
+        table.add_column(
+            heading,
+            justify="left" if is_left else "right",
+            no_wrap=not is_left or heading == "run",
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*row)
     if table.row_count:

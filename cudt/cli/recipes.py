@@ -90,8 +90,9 @@ def data(data_root: options.DataRoot = None) -> None:
 
 
 def doctor(folders: options.Folders = None, data_root: options.DataRoot = None) -> None:
-    """Show torch and its device, the data sets, what recipes are missing, and unfinished or damaged
-    runs. The exit code is 1 if there is a problem.
+    """Show what is missing here, and unfinished or damaged runs.
+
+    The exit code is 1 if there is a problem.
     """
     searched = folders or [folder for folder in (Path("outputs"),) if folder.is_dir()]
     parts = {
@@ -122,7 +123,7 @@ def _data(data_root: Path | None) -> Iterator[Finding]:
     from cudt.tasks.base import published
 
     for one in published(data_root):
-        yield ("missing", f"{one.name}: {one.problem}") if one.problem else ("ok", one.name)
+        yield "missing" if one.problem else "ok", one.name
 
 
 def _recipes(data_root: Path | None) -> Iterator[Finding]:
@@ -177,7 +178,8 @@ def export(
     weights: options.Weights = None,
     data_root: options.DataRoot = None,
 ) -> None:
-    """Write a trained model as transformers or peft loads it, with its tokenizer and a model card.
+    """Write a trained model as transformers or peft loads it, with its tokenizer and a card.
+
     `hf upload NAME FOLDER` puts it on the hub.
     """
     from cudt.runs.export import export as export_model

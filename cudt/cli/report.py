@@ -47,9 +47,7 @@ def report(
     no_figures: Annotated[bool, typer.Option("--no-figures", help="Write tables only.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("outputs/report"),
 ) -> None:
-    """Write tables (CSV, Markdown, LaTeX), figures and an HTML page about all runs below some
-    folders.
-    """
+    """Write tables, figures and an HTML page about all runs below some folders."""
     named = [] if no_figures else options.split_list([formats])
     if unknown := {*named} - {*_FORMATS}:
         raise UserError(f"--format: unknown format '{unknown.pop()}'; known: {', '.join(_FORMATS)}")

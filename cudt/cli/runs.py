@@ -60,7 +60,7 @@ def runs(
         numbers = mine[["score", "OOD"]].map(lambda one: f"{one:.4g}" if one == one else "")
         cells = mine.assign(**numbers)[_SHOWN].astype(str)
         options.print_table(console, _SHOWN, cells.to_numpy(), left=("run", "variant", "status"))
-    console.print(_LEGEND)
+    options.say(_LEGEND)
 
 
 def _row(path: Path) -> dict[str, Any]:
@@ -131,8 +131,7 @@ def compare(
     weights: options.Weights = None,
     on: options.OnData = None,
 ) -> None:
-    """Compare two finished runs: settings, losses, rates and verdicts of the layers, and the metric
-    at each noise level.
+    """Compare two finished runs: settings, layers, and the metric at each noise level.
 
     Differences are B − A. Their 95 % interval is over the test examples, which both must share.
     """
@@ -200,7 +199,7 @@ def _print_layers(console: Console, both: Frames, sides: Sequence[Any]) -> None:
             columns.append(column + [""] * (depth - len(column)))
         headings += [f"loss {name}", f"rate {name}", f"verdict {name}"]
         trained = [] if on_test else _trained_losses(both, number)
-        if trained:
+        if len(trained) == len(losses):
             console.print(f"{name}: ζ = {theory.estimation_gap(trained, losses):.4f}")
     rows = zip(map(str, range(1, depth + 1)), *columns, strict=True)
     options.print_table(console, headings, rows, left=("verdict A", "verdict B"))

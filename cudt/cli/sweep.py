@@ -36,11 +36,10 @@ def sweep(
     data_root: options.DataRoot = None,
     out: options.Out = Path("outputs"),
 ) -> None:
-    """Search a recipe's settings with many runs. Runs are scored on validation data; test data are
-    not read.
+    """Search a recipe's settings with many runs.
 
-    Re-running the same command resumes the sweep. While it is running, the same command elsewhere
-    adds workers.
+    Runs are scored on validation data; test data are not read. Re-running the same command resumes
+    the sweep. While it is running, the same command elsewhere adds workers.
     """
     if join and (recipe or retry_failed):
         raise UserError("--join: takes part in a sweep as it is; leave out other options")

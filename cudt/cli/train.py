@@ -68,11 +68,10 @@ def experiment(
     data_root: options.DataRoot = None,
     out: options.Out = Path("outputs"),
 ) -> None:
-    """Train a recipe with each objective (erm and constrained, unless others are named) and seed,
-    test the runs under noise, and write a report.
+    """Train a recipe with each objective and seed, test the runs under noise, write a report.
 
-    Re-running the same command resumes: finished runs are not trained again, and evaluated noise
-    levels are not evaluated again.
+    The objectives are erm and constrained, unless others are named. Re-running the same command
+    resumes what was interrupted and skips what is done.
     """
     loaded = _load(recipe, set_, objectives or ["erm,constrained"], seeds, name)
     kinds = options.parse_plugins("--perturbation", "noise", perturbation)
@@ -81,6 +80,7 @@ def experiment(
     console, folder, runs = options.make_console(), loaded[0].name, list["Run"]()
     grid, track_on = evaluate.Grid(perturbations=kinds or None), options.progress_on(console)
     console.print(f"{folder}: train {len(loaded)} runs, test each under noise, compare them")
+    console.print("f: loss on validation data after each layer; λ: multiplier of its constraint")
     for one in loaded:
         run = _train(console, one, out, device, data_root, track)
         if run is not None:

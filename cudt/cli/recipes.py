@@ -36,8 +36,9 @@ def list_recipes(context: typer.Context) -> None:
     from cudt.config import recipe
 
     root, console = recipe.folder(), options.make_console()
+    files = recipe.files_below(root) | recipe.files_below(root / "sweeps")
     folders: dict[str, list[Path]] = {}
-    for path in [*recipe.files_below(root).values(), *sorted((root / "sweeps").rglob("*.yaml"))]:
+    for path in files.values():
         folders.setdefault(path.parent.relative_to(root).as_posix(), []).append(path)
     for folder, paths in folders.items():
         table = Table(box=None, padding=(0, 2, 0, 0))
@@ -45,7 +46,7 @@ def list_recipes(context: typer.Context) -> None:
         table.add_column("reproduces", overflow="fold", ratio=1)
         table.add_column("needs", overflow="fold", ratio=1)
         for path in paths:
-            values = recipe.read(path)
+            values = recipe.read(path, files.__getitem__)
             table.add_row(path.stem, *(str(values.get(key, "")) for key in ("reproduces", "needs")))
         console.print(table, "")
     console.print("train a recipe: cudt train --recipe NAME")

@@ -166,8 +166,11 @@ def _print_settings(console: Console, sides: Sequence[Any]) -> None:
     from cudt.config import yaml
     from cudt.config.differences import differing_keys
 
-    names = ("recipe", "objective", "seed", "weights", "data")
-    settings = [{**{name: run[name] for name in names}, **run.settings} for run in sides]
+    names = ("recipe", "objective", "weights", "data")
+    settings = [
+        {**{name: run[name] for name in names}, "seed": int(run.seed), **run.settings}
+        for run in sides
+    ]
     rows = [
         [key, *(yaml.dump_line(one.get(key)) for one in settings)]
         for key in differing_keys(settings)

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 from transformers import GenerationConfig
 
 from cudt.data.loader import ALL, Share, n_batches, shared
@@ -192,7 +193,7 @@ class _Completing:
             prompts = [_prompt(model, task, one, how.max_new_tokens) for one in asked]
             ids, lengths = [one.id for one in asked], [len(one) for one in prompts]
             stream = NoiseStream(self.noise, how.gamma, ids, lengths)
-            with model.replacing(stream) if how.gamma else contextlib.nullcontext():
+            with stream.noise_on(model) if how.gamma else contextlib.nullcontext():
                 outputs = complete(model, task.tokenizer, prompts, how.max_new_tokens)
             names = ("instruction", "output", "generator", "dataset")
             yield [
@@ -227,6 +228,11 @@ class NoiseStream:
         self._noise, self._gamma = noise, gamma
         self._generators = [example_generator(noise.seed, name) for name in ids]
         self._lengths: Sequence[int] | None = lengths
+
+    def noise_on(self, model: Causal) -> RemovableHandle:
+        """Add the noise to what the model reads, inside a `with` block."""
+        words = model.lm.get_input_embeddings()
+        return words.register_forward_hook(lambda _, __, embeddings: self(embeddings))
 
     def __call__(self, embeddings: Tensor) -> Tensor:
         new = self._lengths or [embeddings.shape[1]] * len(embeddings)

@@ -8,9 +8,9 @@ import warnings
 from pathlib import Path
 
 import pytest
+from cudt.cli.terminal import make_console, make_error_console
 
 from cudt.cli import main as cli
-from cudt.cli.terminal import make_console, make_error_console
 from cudt.config import recipe as recipes
 from cudt.config import yaml
 from cudt.sweep import definition

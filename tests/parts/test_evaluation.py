@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from cudt.evaluation.display import result_table
 
 import cudt
 from cudt.config import recipe as recipes
 from cudt.config.other_data import named
 from cudt.data.loader import batches
 from cudt.evaluation import samples
-from cudt.evaluation.display import result_table
 from cudt.evaluation.evaluate import Grid, check, evaluate_ood, evaluate_validation, missing
 from cudt.models.layer_losses import draw_noise
 from cudt.noise import NoiseSource

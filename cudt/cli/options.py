@@ -98,10 +98,11 @@ def split_list(values: Words) -> list[str]:
 
 def parse_seeds(option: str, values: Words) -> list[int]:
     """The values of an option that lists seeds."""
-    for part in (parts := split_list(values)):
-        if not part.isdecimal():
-            raise UserError(f"{option} {brief(part)}: expected integers, for example 0,1,2")
-    return [*map(int, parts)]
+    try:
+        return [*map(int, split_list(values))]
+    except ValueError:
+        given = brief(",".join(values or []))
+        raise UserError(f"{option} {given}: expected integers, for example 0,1,2") from None
 
 
 def parse_plugins(option: str, kind: str, values: Words) -> list[str]:

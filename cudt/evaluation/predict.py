@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cudt.config.schema import Weights
 from cudt.data.loader import Batch, batches
 from cudt.evaluation.exits import chosen_threshold
 from cudt.evaluation.intervals import Array
@@ -70,7 +71,7 @@ def predict(
     if isinstance(exit, Mapping):
         threshold = float(exit["confidence"])
     stamp, root = run.weights_file(run.weights).stat().st_mtime_ns, data_root and Path(data_root)
-    layerwise = _load(run, stamp, device, root or None)
+    layerwise = _load(run.path, run.weights, stamp, device, root or None)
     task, on = layerwise.task, next(layerwise.parameters()).device
     if not isinstance(task, Classification):
         raise UserError(f"predict needs a run that classifies texts, not {type(task).__name__}")
@@ -112,8 +113,11 @@ def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> 
 
 
 @lru_cache(maxsize=1)
-def _load(run: Run, stamp: int, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
+def _load(
+    path: Path, weights: Weights, stamp: int, device: DeviceName, data_root: Path | None
+) -> LayerwiseLosses:
     """The model of a run; `stamp` changes with the file of its weights."""
+    run = open_run(path, weights)
     layerwise = load(run, device, data_root)
     # Classes are numbered as in the training data.
     check_same_data(run, layerwise.task.fingerprint(SEEN))

@@ -8,9 +8,9 @@ import warnings
 from pathlib import Path
 
 import pytest
-from cudt.cli.terminal import make_console, make_error_console
 
 from cudt.cli import main as cli
+from cudt.cli.options import make_console
 from cudt.config import recipe as recipes
 from cudt.config import yaml
 from cudt.sweep import definition
@@ -74,7 +74,7 @@ def test_a_thousand_errors_are_counted_and_not_all_listed(tmp_path):
 
 def test_codes_of_a_terminal_are_never_printed(capsys):
     make_console().print(f"a{ESCAPE} [bold]b[/bold]\nc\r\x07")
-    make_error_console().print(f"error: {ESCAPE}a\nfake: b\n  listed [red]c\x9b")
+    make_console(stderr=True).print(f"error: {ESCAPE}a\nfake: b\n  listed [red]c\x9b")
     printed = capsys.readouterr()
     assert printed.out == "a\\x1b[31m [bold]b[/bold]\nc\\r\\x07\n"
     assert printed.err == "error: \\x1b[31ma\nfake: b\n  listed [red]c\\x9b\n"
@@ -91,9 +91,7 @@ def test_an_error_about_a_strange_file_is_one_printable_line(tmp_path, monkeypat
     assert printed.strip().isprintable()
 
 
-@pytest.mark.parametrize(
-    "words", [["--out", "o\udcff"], ["--seed", "²"], ["--seed", "9" * 5000], ["--set", "a=\udcff"]]
-)
+@pytest.mark.parametrize("words", [["--seed", "²"], ["--seed", "9" * 5000], ["--set", "a=\udcff"]])
 def test_options_that_no_file_can_record_are_refused(words, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["cudt", "train", "--recipe", "reviews-ut", *words])
     with pytest.raises(SystemExit) as stopped:

@@ -58,7 +58,7 @@ _MORE_COMMANDS = {
     doctor: "outputs",
 }
 #: The commands whose work several processes share.
-_IN_SEVERAL_PROCESSES = ("experiment", "train", "eval-ood", "generate")
+_IN_SEVERAL_PROCESSES = ("experiment", "train")
 
 
 class Command(TyperCommand):

@@ -88,10 +88,11 @@ def experiment(
             evaluate.check(run, grid, save_samples)
             options.say(_verdict(run))
             runs.append(run)
-    for run in runs:
-        with run.locked():
-            evaluate.evaluate_ood(run, grid, device, data_root, track_on, n_samples=save_samples)
     if runs and processes.is_main_process():
+        for run in runs:
+            with run.locked():
+                where = (device, data_root, track_on)
+                evaluate.evaluate_ood(run, grid, *where, n_samples=save_samples)
         _print_side_by_side(console, runs)
         write_report(console, [out / folder], out / f"report-{folder}")
         if len({one.settings.seed for one in loaded}) == 1:

@@ -22,7 +22,7 @@ from cudt.config.levels import parse_levels, training_level
 from cudt.config.other_data import OtherData
 from cudt.config.schema import Evaluation
 from cudt.evaluation import exits, samples
-from cudt.evaluation.measure import Pass, led_by_main, measure
+from cudt.evaluation.measure import measure
 from cudt.evaluation.tables import layer_rows, merged, ood_row
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, TextNoise, noise_kind
@@ -39,7 +39,6 @@ from cudt.runs.run import (
 )
 from cudt.tasks.base import SEEN, Split, build_task
 from cudt.training.train import load, sigma_of
-from cudt.utils import processes
 from cudt.utils.device import DeviceName, warn_if_slow
 from cudt.utils.errors import UserError
 from cudt.utils.progress import Track
@@ -160,25 +159,21 @@ def evaluate_ood(
     `n_samples` test examples; and what early exits follow from. Returns whether anything was
     missing. `check` the run and hold its lock.
     """
-    asked = missing(run, grid, n_samples, with_exits=with_exits, again=again)
-    wanted = processes.from_main(asked)
+    wanted = missing(run, grid, n_samples, with_exits=with_exits, again=again)
     if not wanted:
         return False
     loaded = _load(grid.of(run), grid, device, data_root, track)
-    check_same_test(loaded.run, loaded.layerwise.task.fingerprint(["test"]))
-    with led_by_main(loaded.layerwise) as leads:
-        if leads:
-            _begin(loaded, grid)
-            for kind, levels in wanted.items():
-                if kind not in ("samples", "exits"):
-                    _evaluate_kind(loaded, kind, levels, grid)
-            if "samples" in wanted:
-                _save_samples(loaded, grid, n_samples)
-            if "exits" in wanted:
-                _prepare_exits(loaded)
-            if run.data == OWN:
-                notes = {**run.info().data_notes, **loaded.layerwise.task.notes()}
-                run.update_info(RunInfo(data_notes=notes))
+    _begin(loaded, grid)
+    for kind, levels in wanted.items():
+        if kind == "samples":
+            _save_samples(loaded, grid, n_samples)
+        elif kind == "exits":
+            _prepare_exits(loaded)
+        else:
+            _evaluate_kind(loaded, kind, levels, grid)
+    if grid.on is None:
+        notes = {**run.info().data_notes, **loaded.layerwise.task.notes()}
+        run.update_info(RunInfo(data_notes=notes))
     return True
 
 
@@ -195,12 +190,10 @@ class _Loaded:
         self, split: Split, kind: str, seed: int, levels: Sequence[float]
     ) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
         """Every example at each level, with its group and the keys of its rows."""
-        run, task, settings = self.run, self.layerwise.task, self.run.recipe.settings
-        noise = NoiseSource(kind, self.sigma_x, seed)
-        one = Pass(settings.evaluation, settings.loading.workers, split, noise, levels)
-        data = run.data if split == "test" else OWN
-        found = measure(one, self.layerwise, self.track, f"{run.label} {kind}")
-        for level, examples in found.items():
+        run, task, noise = self.run, self.layerwise.task, NoiseSource(kind, self.sigma_x, seed)
+        data, what = (run.data if split == "test" else OWN), f"{run.label} {kind}"
+        asked = (run.recipe.settings, split, noise, levels, self.track, what)
+        for level, examples in measure(self.layerwise, *asked).items():
             values = (split, data, run.weights, kind, level, seed)
             keys = dict(zip(KEYS, values, strict=True))
             ids = examples["id"]
@@ -215,7 +208,7 @@ def _load(
     precision = run.recipe.settings.evaluation.precision
     warn_if_slow(precision, "evaluation.precision", next(layerwise.parameters()).device)
     check_same_data(run, layerwise.task.fingerprint(SEEN))
-    sigma_x = sigma_of(run, layerwise) if processes.is_main_process() else 0.0
+    sigma_x = sigma_of(run, layerwise)
     if grid.on is not None:
         tokenizer = run.recipe.settings.model.tokenizer_source
         other = build_task(grid.on.task, data_root_of(run, data_root), tokenizer)
@@ -224,8 +217,11 @@ def _load(
 
 
 def _begin(loaded: _Loaded, grid: Grid) -> None:
-    """Write into run.json what is tested on, and forget tables that the user has deleted."""
+    """Write into run.json what is tested on, which must not change, and forget tables that the user
+    has deleted.
+    """
     run, test_data = loaded.run, loaded.layerwise.task.fingerprint(["test"])
+    check_same_test(run, test_data)
     run.forget(*(name for name in ("ood.csv", EXAMPLES) if not (run.path / name).is_file()))
     if grid.on is None:
         run.update_info(RunInfo(test_data=test_data))
@@ -329,7 +325,7 @@ def evaluate_all(
         (run.path, run.weights, its, device, data_root)
         for run, its in zip(runs, grids, strict=True)
     ]
-    if n_workers == 1 or processes.count() > 1:
+    if n_workers == 1:
         for number, job in enumerate(jobs):
             try:
                 yield number, _evaluate(*job, track, how)

@@ -24,16 +24,13 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 from transformers import GenerationConfig
 
-from cudt.data.loader import ALL, Share, n_batches, shared
+from cudt.data.loader import n_batches
 from cudt.data.text import Columns, read_files
-from cudt.evaluation.measure import led_by_main, results
 from cudt.models.causal import Causal
-from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
 from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca, fitted_prompt
 from cudt.training.train import load, sigma_of
-from cudt.utils import processes
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.progress import Track
@@ -43,6 +40,8 @@ Completion = dict[str, str]
 FOLDER = "extra/completions"
 #: Seconds between two times that completions are written.
 _INTERVAL = 5.0
+#: The keys of a completion in AlpacaEval's format.
+_KEYS = ("instruction", "output", "generator", "dataset")
 _COLUMNS = Columns(("instruction", "input", "dataset"), optional=("input", "dataset"))
 
 
@@ -111,23 +110,21 @@ def generate(
     run first.
     """
     file, asked, how = request.file(run), request.read(), request.decoding
-    done = processes.from_main(_done(run, request, asked))
-    left = asked[len(done) :]
-    if not left:
-        return run.path / file
-    layerwise = load(run, device, data_root)
-    with led_by_main(layerwise) as leads:
-        if leads:
-            noise = NoiseSource("gaussian", sigma_of(run, layerwise), how.noise_seed)
-            work = _Completing(left, noise, how, f"{run.recipe.name}-{run.label}")
-            total, written = n_batches(left, how.batch_size), time.monotonic()
-            try:
-                for new in track(results(work, layerwise, total), total, f"{run.label} answers"):
-                    done += new
-                    if time.monotonic() - written > _INTERVAL:
-                        _write(run, file, done)
-                        written = time.monotonic()
-            finally:
+    done = _done(run, request, asked)
+    if left := asked[len(done) :]:
+        total, written = n_batches(left, how.batch_size), time.monotonic()
+        outputs = _outputs(run, left, how, device, data_root)
+        name = f"{run.recipe.name}-{run.label}"
+        try:
+            for batch in track(outputs, total, f"{run.label} γ = {how.gamma:g}"):
+                for one, output in batch:
+                    values = (one.shown, output, name, one.dataset)
+                    done.append(dict(zip(_KEYS, values, strict=True)))
+                if time.monotonic() - written > _INTERVAL:
+                    _write(run, file, done)
+                    written = time.monotonic()
+        finally:
+            if done:
                 _write(run, file, done)
     return run.path / file
 
@@ -136,18 +133,9 @@ def answer(
     run: Run, prompts: Sequence[str], decoding: Decoding, device: DeviceName, data_root: Path | None
 ) -> list[str]:
     """The completion of each prompt, as of the same instructions in a file; writes nothing."""
-    layerwise = load(run, device, data_root)
-    sigma_x = sigma_of(run, layerwise) if decoding.gamma else 0.0
-    noise = NoiseSource("gaussian", sigma_x, decoding.noise_seed)
     asked = [Instruction(str(row), prompt, "", "") for row, prompt in enumerate(prompts)]
-    work = _Completing(asked, noise, decoding, run.label)
-    return [completion["output"] for batch in work(layerwise, ALL) for completion in batch]
-
-
-def is_done(run: Run, request: Request) -> bool:
-    """Whether every instruction is answered."""
-    asked = request.read()
-    return len(_done(run, request, asked)) == len(asked)
+    found = _outputs(run, asked, decoding, device, data_root)
+    return [output for batch in found for _, output in batch]
 
 
 def _done(run: Run, request: Request, asked: Sequence[Instruction]) -> list[Completion]:
@@ -172,34 +160,26 @@ def _write(run: Run, file: str, completions: Sequence[Completion]) -> None:
         temporary.write_text(f"{text}\n", encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class _Completing:
-    """Answers some instructions, batch by batch."""
-
-    asked: Sequence[Instruction]
-    noise: NoiseSource
-    decoding: Decoding
-    generator: str
-
-    @torch.no_grad()
-    def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[list[Completion]]:
-        """The completions of each batch of one process."""
-        model, task, how = layerwise.model, layerwise.task, self.decoding
-        assert isinstance(model, Causal)
-        assert isinstance(task, Alpaca)
-        size = how.batch_size
-        groups = [self.asked[start : start + size] for start in range(0, len(self.asked), size)]
-        for asked in shared(groups, share):
-            prompts = [_prompt(model, task, one, how.max_new_tokens) for one in asked]
-            ids, lengths = [one.id for one in asked], [len(one) for one in prompts]
-            stream = NoiseStream(self.noise, how.gamma, ids, lengths)
-            with stream.noise_on(model) if how.gamma else contextlib.nullcontext():
-                outputs = complete(model, task.tokenizer, prompts, how.max_new_tokens)
-            names = ("instruction", "output", "generator", "dataset")
-            yield [
-                dict(zip(names, (one.shown, text, self.generator, one.dataset), strict=True))
-                for one, text in zip(asked, outputs, strict=True)
-            ]
+def _outputs(
+    run: Run,
+    asked: Sequence[Instruction],
+    how: Decoding,
+    device: DeviceName,
+    data_root: Path | None,
+) -> Iterator[list[tuple[Instruction, str]]]:
+    """The instructions of each batch with their completions."""
+    layerwise = load(run, device, data_root)
+    model, task, size = layerwise.model, layerwise.task, how.batch_size
+    assert isinstance(model, Causal)
+    assert isinstance(task, Alpaca)
+    noise = NoiseSource("gaussian", sigma_of(run, layerwise), how.noise_seed)
+    for start in range(0, len(asked), size):
+        mine = asked[start : start + size]
+        prompts = [_prompt(model, task, one, how.max_new_tokens) for one in mine]
+        stream = NoiseStream(noise, how.gamma, [one.id for one in mine], [*map(len, prompts)])
+        with stream.noise_on(model) if how.gamma else contextlib.nullcontext():
+            outputs = complete(model, task.tokenizer, prompts, how.max_new_tokens)
+        yield [*zip(mine, outputs, strict=True)]
 
 
 def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) -> list[int]:

@@ -173,11 +173,10 @@ def _complete(made: ExperimentOutcome, swept: Results, own: SweepOptions, consol
     for request in evaluation.requests(experiment, own.data_root):
         for path in paths:
             run = open_run(own.out / path)
-            if not generate.is_done(run, request):
-                generate.check(run)
-                with run.locked(wait=True):
-                    tracked = partial(track, console=console)
-                    generate.generate(run, request, own.device, own.data_root, tracked)
+            generate.check(run)
+            with run.locked(wait=True):
+                tracked = partial(track, console=console)
+                generate.generate(run, request, own.device, own.data_root, tracked)
 
 
 def write_report(out: Path, console: Console, *, only_if_old: bool = False) -> Report | None:

@@ -5,7 +5,6 @@ skipped, noise seeds that never mix, other weights, other data, several processe
 from __future__ import annotations
 
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from cudt.runs.run import EXAMPLES, Run, open_run
 from cudt.training.train import load
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
-from tests.processes import together
 
 CPU = torch.device("cpu")
 LAYER = ("loss", "score", "confidence", "predicted")
@@ -280,16 +278,3 @@ def test_pictures_show_the_clean_and_the_noisy_frame_and_every_layer(video, tmp_
     assert missing(run, Grid(), 2) == {}
     assert missing(run, Grid(), 3) == {"samples": []}
     assert samples.spread([1.0, 0.0, 0.5, 0.1, 0.4]) == [0.0, 0.4, 1.0]
-
-
-# ---------------------------------------------------------------- several processes and runs
-
-
-def test_several_processes_write_the_tables_of_one(run, tmp_path):
-    written: list[list[Any]] = []
-    for count in (1, 3):
-        mine = open_run(Path(shutil.copytree(run.path, tmp_path / str(count) / "run")))
-        together(count, partial(evaluate, mine, with_exits=True))
-        written.append([(mine.path / name).read_bytes() for name in ("ood.csv", "layers.csv")])
-        written[-1].append(mine.read_examples().to_csv())
-    assert written[0] == written[1]

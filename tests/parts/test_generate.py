@@ -70,7 +70,6 @@ def request(folder: Path, limit: int | None = None, **changes: Any) -> Request:
 def completions(run: Run, asked: Request) -> list[dict[str, str]]:
     path = generate.generate(run, asked, "cpu", None, lambda batches, total, what: batches)
     assert path.parent == run.path / "extra" / "completions"
-    assert generate.is_done(run, asked)
     return json.loads(path.read_text(encoding="utf-8"))
 
 

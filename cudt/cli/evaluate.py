@@ -76,7 +76,7 @@ def eval_ood(
     for one, its in zip(runs, grids, strict=True):
         evaluate.check(one, its, save_samples, with_exits=exits)
     console, failed = options.make_console(), False
-    where = (workers, device, data_root, options.progress_on(console))
+    where = (workers, device, data_root, options.progress())
     how: Any = {"n_samples": save_samples, "with_exits": exits, "again": again}
     for number, result in evaluate.evaluate_all(runs, grids, *where, **how):
         if isinstance(result, BaseException):
@@ -119,7 +119,6 @@ def generate(
     for one in opened:
         generation.check(one)
     how = generation.Decoding(gamma, noise_seed, max_new_tokens, batch_size)
-    console = options.make_console()
     for one in opened:
         if instructions is None:
             for output in generation.answer(one, prompt or [], how, device, data_root):
@@ -127,5 +126,5 @@ def generate(
             continue
         asked = generation.Request(instructions, how)
         with one.locked():
-            path = generation.generate(one, asked, device, data_root, options.progress_on(console))
+            path = generation.generate(one, asked, device, data_root, options.progress())
         options.say(f"completions in {path}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -18,6 +18,9 @@ from cudt.utils.files import check_data_root
 from cudt.utils.processes import is_main_process
 from cudt.utils.progress import track
 from cudt.utils.shown import brief
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
@@ -136,29 +139,19 @@ def say(text: str | Text, *, stderr: bool = False) -> None:
     make_console(stderr=stderr).print(text, style=style, soft_wrap=True)
 
 
-def print_table(
-    console: Console,
-    headings: Sequence[str],
-    rows: Iterable[Iterable[str]],
-    left: Sequence[str] = (),
-) -> None:
-    """Print rows of texts below their headings, aligned right but for the columns on the `left`."""
+def print_table(rows: pd.DataFrame, left: Sequence[str] = ()) -> None:
+    """Print a table of texts, aligned right but for the columns on the `left`."""
     table = Table(box=None, padding=(0, 1, 0, 0))
-    for heading in headings:
-        is_left = heading in left
-        # Words may wrap in a narrow terminal, numbers and what is copied may not.
-        table.add_column(
-            heading,
-            justify="left" if is_left else "right",
-            no_wrap=not is_left or heading == "run",
-            overflow="fold",
-        )
-    for row in rows:
+    for name in rows.columns:
+        # Words may wrap in a narrow terminal; numbers, and names that are copied, may not.
+        is_whole = name == "run" or name not in left
+        justify: Any = "left" if name in left else "right"
+        table.add_column(name, justify=justify, no_wrap=is_whole, overflow="fold")
+    for row in rows.fillna("").astype(str).to_numpy():
         table.add_row(*row)
-    if table.row_count:
-        console.print(table)
+    make_console().print(table)
 
 
-def progress_on(console: Console) -> Any:
-    """A `track` function that draws its progress bar on this console."""
-    return partial(track, console=console)
+def progress() -> Any:
+    """A `track` function that draws its progress bar on standard output."""
+    return partial(track, console=make_console())

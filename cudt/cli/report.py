@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from cudt.cli import options
 from cudt.utils.errors import UserError
@@ -52,15 +51,13 @@ def report(
     if unknown := {*named} - {*_FORMATS}:
         raise UserError(f"--format: unknown format '{unknown.pop()}'; known: {', '.join(_FORMATS)}")
     extra = options.parse_plugins("--figure", "figure", figure)
-    console = options.make_console()
-    made = write_report(console, folder or [Path("outputs")], out, extra, named)
+    made = write_report(folder or [Path("outputs")], out, extra, named)
     from cudt.report.tables import terminal_table
 
-    console.print(terminal_table(made.table))
+    options.make_console().print(terminal_table(made.table))
 
 
 def write_report(
-    console: Console,
     folders: Sequence[Path],
     out: Path,
     figures: Sequence[str] = (),
@@ -69,6 +66,7 @@ def write_report(
     """Write the report; print its warnings, its answer in a sentence, and where it is."""
     from cudt import report as reports
 
+    console = options.make_console()
     with console.status("reading runs, comparing them, drawing figures"):
         made = reports.write(folders, out, figures, formats)
     for warning in made.warnings:

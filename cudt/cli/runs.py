@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from cudt.cli import options
 from cudt.utils.errors import UserError
@@ -40,14 +39,14 @@ def runs(
 
     from cudt.runs.run import find_runs
 
-    console, rows = options.make_console(), []
+    rows = []
     for path in find_runs(folder or [Path("outputs")]):
         try:
             rows.append(_row(path))
         except (UserError, OSError) as error:
             options.say(f"warning: {error}", stderr=True)
     if not rows:
-        console.print("no runs")
+        options.say("no runs")
         return
     listed = pd.DataFrame(rows)
     listed["variant"] = _variants(listed)
@@ -56,10 +55,9 @@ def runs(
         return
     for recipe, mine in listed.groupby("recipe", sort=False):
         metrics, models = ("/".join(mine[name].unique()) for name in ("metric", "model"))
-        console.print(f"{recipe}: {models} {metrics}")
+        options.say(f"{recipe}: {models} {metrics}")
         numbers = mine[["score", "OOD"]].map(lambda one: f"{one:.4g}" if one == one else "")
-        cells = mine.assign(**numbers)[_SHOWN].astype(str)
-        options.print_table(console, _SHOWN, cells.to_numpy(), left=("run", "variant", "status"))
+        options.print_table(mine.assign(**numbers)[_SHOWN], left=["run", "variant", "status"])
     options.say(_LEGEND)
 
 
@@ -146,23 +144,23 @@ def compare(
 
     both = frames.read_two(first, second, weights, on or OWN)
     comparing.assign(both)
-    console, sides = options.make_console(), [both.row(0), both.row(1)]
+    sides = [both.row(0), both.row(1)]
     for name, run in zip("AB", sides, strict=True):
-        text = f"{name}  {run.recipe}, {run.objective}, seed {run.seed}: {run.path}"
-        options.say(text)
+        options.say(f"{name}  {run.recipe}, {run.objective}, seed {run.seed}: {run.path}")
         if not run.noises:
-            command = as_command("eval-ood", run.path)
-            options.say(f"   not evaluated yet; run: {command}")
-    _print_settings(console, sides)
-    _print_layers(console, both, sides)
+            options.say(f"   not evaluated yet; run: {as_command('eval-ood', run.path)}")
+    _print_settings(sides)
+    _print_layers(both, sides)
     if sides[0].metric != sides[1].metric:
-        console.print(f"\nno curves: the metrics are {sides[0].metric} and {sides[1].metric}")
+        options.say(f"\nno curves: the metrics are {sides[0].metric} and {sides[1].metric}")
         return
     for kind in sorted({*sides[0].noises} & {*sides[1].noises}):
-        _print_curves(console, both, sides, kind)
+        _print_curves(both, sides, kind)
 
 
-def _print_settings(console: Console, sides: Sequence[Any]) -> None:
+def _print_settings(sides: Sequence[Any]) -> None:
+    import pandas as pd
+
     from cudt.config import yaml
     from cudt.config.differences import differing_keys
 
@@ -171,42 +169,38 @@ def _print_settings(console: Console, sides: Sequence[Any]) -> None:
         {**{name: run[name] for name in names}, "seed": int(run.seed), **run.settings}
         for run in sides
     ]
-    rows = [
-        [key, *(yaml.dump_line(one.get(key)) for one in settings)]
-        for key in differing_keys(settings)
-    ]
-    console.print("\nsettings that differ" if rows else "\nno setting differs")
-    options.print_table(console, ["setting", "A", "B"], rows, left=("setting", "A", "B"))
+    keys = differing_keys(settings)
+    options.say("\nsettings that differ" if keys else "\nno setting differs")
+    values = ([yaml.dump_line(one.get(key)) for key in keys] for one in settings)
+    table = pd.DataFrame(dict(zip(("setting", "A", "B"), (keys, *values), strict=True)))
+    options.print_table(table, left=[*table])
 
 
-def _print_layers(console: Console, both: Frames, sides: Sequence[Any]) -> None:
+def _print_layers(both: Frames, sides: Sequence[Any]) -> None:
     """Loss, achieved rate and verdict of each layer: on validation data, or on test data for
     weights or data that are not a run's own.
     """
+    import pandas as pd
+
     from cudt.method import theory
     from cudt.utils.numbers import short_number
 
-    on_test = not all(run.is_own for run in sides)
-    verdicts = [both.test_verdicts(n) if on_test else run.verdicts for n, run in enumerate(sides)]
-    console.print(f"\nlayers on {'test' if on_test else 'validation'} data at γ_train")
-    columns, headings = list[list[str]](), ["layer"]
-    depth = max(map(len, verdicts))
+    on_test, tables = not all(run.is_own for run in sides), []
+    options.say(f"\nlayers on {'test' if on_test else 'validation'} data at γ_train")
     for number, (name, run) in enumerate(zip("AB", sides, strict=True)):
-        losses = [one.loss for one in verdicts[number]]
+        verdicts = both.test_verdicts(number) if on_test else run.verdicts
+        losses = [one.loss for one in verdicts]
         rates = theory.achieved_rates(losses, run.reference)
-        for column in (
-            [short_number(one) for one in losses],
-            [f"{one:.3f}" for one in rates],
-            [one.verdict for one in verdicts[number]],
-        ):
-            columns.append(column + [""] * (depth - len(column)))
-        headings += [f"loss {name}", f"rate {name}", f"verdict {name}"]
+        columns = {"loss": map(short_number, losses), "rate": (f"{one:.3f}" for one in rates)}
+        columns["verdict"] = (one.verdict for one in verdicts)
+        of_layers = range(1, len(losses) + 1)
+        tables.append(pd.DataFrame(columns, index=of_layers).add_suffix(f" {name}"))
         trained = [] if on_test else _trained_losses(both, number)
         if len(trained) == len(losses):
-            console.print(f"{name}: ζ = {theory.estimation_gap(trained, losses):.4f}")
-    rows = zip(map(str, range(1, depth + 1)), *columns, strict=True)
-    options.print_table(console, headings, rows, left=("verdict A", "verdict B"))
-    console.print("rate: 1 − f_l / f_{l−1}, at least α_l where a linear constraint is met")
+            options.say(f"{name}: ζ = {theory.estimation_gap(trained, losses):.4f}")
+    table = pd.concat(tables, axis=1).reset_index(names="layer")
+    options.print_table(table, left=["verdict A", "verdict B"])
+    options.say("rate: 1 − f_l / f_{l−1}, at least α_l where a linear constraint is met")
 
 
 def _trained_losses(both: Frames, number: int) -> list[float]:
@@ -217,30 +211,29 @@ def _trained_losses(both: Frames, number: int) -> list[float]:
     return list(mine.groupby("layer")["value"].mean())
 
 
-def _print_curves(console: Console, both: Frames, sides: Sequence[Any], kind: str) -> None:
+def _print_curves(both: Frames, sides: Sequence[Any], kind: str) -> None:
     """Both curves under one kind of noise, and why there is no interval if there is none."""
-    from cudt.config.levels import scale_of
+    import pandas as pd
+
     from cudt.report.paired import Differences
 
     curves = [both.curve(number, kind) for number in (0, 1)]
     shifts = [_shifts(both, number, kind) for number in (0, 1)]
-    found, problem = Differences(both).rows(kind, [1], [0]), _different_tests(sides)
-
-    def rows() -> Iterator[list[str]]:
-        for row in found:
-            level, name = row["gamma"], _OVER_LEVELS.get(row["quantity"])
-            values = [f"{one[level]:.4f}" if name is None else "" for one in curves]
-            moved = [f"{one[level]:.4f}" if level in one else "" for one in shifts]
-            has_interval = row["low"] == row["low"] and not problem
-            interval = f"{row['low']:+.4f} to {row['high']:+.4f}" if has_interval else ""
-            label = name or f"{scale_of(kind).symbol} = {level:g}"
-            yield [label, *values, f"{row['difference']:+.4f}", interval, *moved]
-
-    console.print(f"\n{sides[0].metric} under {kind} noise on test data")
-    if {*curves[0]} & {*curves[1]}:
-        headings = ["level", "A", "B", "B − A", "95 % interval", "Cτ A", "Cτ B"]
-        options.print_table(console, headings, rows())
-        console.print("Cτ: how far the layer losses have moved since the noise of training")
+    found, problem, rows = Differences(both).rows(kind, [1], [0]), _different_tests(sides), []
+    for row in found if {*curves[0]} & {*curves[1]} else []:
+        level, is_level = row["gamma"], row["quantity"] == "metric"
+        cells = {"level": f"{level:g}" if is_level else _OVER_LEVELS[row["quantity"]]}
+        for name, curve, moved in zip("AB", curves, shifts, strict=True):
+            cells[name] = f"{curve[level]:.4f}" if is_level else ""
+            cells[f"Cτ {name}"] = f"{moved[level]:.4f}" if level in moved else ""
+        cells["B − A"] = f"{row['difference']:+.4f}"
+        if row["low"] == row["low"] and not problem:
+            cells["95 % interval"] = f"{row['low']:+.4f} to {row['high']:+.4f}"
+        rows.append(cells)
+    options.say(f"\n{sides[0].metric} under {kind} noise on test data")
+    columns = ["level", "A", "B", "B − A", "95 % interval", "Cτ A", "Cτ B"]
+    options.print_table(pd.DataFrame(rows, columns=columns))
+    options.say("Cτ: how far the layer losses have moved since the noise of training")
     if reason := problem or "; ".join(dict.fromkeys(filter(None, (r["reason"] for r in found)))):
         options.say(f"no interval: {reason}")
 

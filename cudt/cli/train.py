@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 
 from cudt.cli import options
 from cudt.cli.report import write_report
@@ -39,16 +38,14 @@ def train(
 
     Re-running the same command resumes an interrupted run and skips a finished one.
     """
-    loaded, trained = _load(recipe, set_, objective, seed, name), list[Path]()
+    loaded = _load(recipe, set_, objective, seed, name)
     from cudt.training.display import verdict_table
 
-    console = options.make_console()
-    for one in loaded:
-        run = _train(console, one, out, device, data_root, track)
-        if run is not None:
-            console.print(verdict_table(run))
-            options.say(_verdict(run))
-            trained.append(run.path)
+    console, trained = options.make_console(), []
+    for run in _trained(loaded, out, device, data_root, track):
+        console.print(verdict_table(run))
+        options.say(_verdict(run))
+        trained.append(run.path)
     if trained:
         options.say(f"next: {as_command('eval-ood', *trained)}")
     if len(trained) < len(loaded):
@@ -77,26 +74,24 @@ def experiment(
     kinds = options.parse_plugins("--perturbation", "noise", perturbation)
     from cudt.evaluation import evaluate
 
-    console, folder, runs = options.make_console(), loaded[0].name, list["Run"]()
-    grid, track_on = evaluate.Grid(perturbations=kinds or None), options.progress_on(console)
-    console.print(f"{folder}: train {len(loaded)} runs, test each under noise, compare them")
-    console.print("f: loss on validation data after each layer; λ: multiplier of its constraint")
-    for one in loaded:
-        run = _train(console, one, out, device, data_root, track)
-        if run is not None:
-            # What cannot be evaluated is refused before another run is trained.
-            evaluate.check(run, grid, save_samples)
-            options.say(_verdict(run))
-            runs.append(run)
+    folder, runs, track_on = loaded[0].name, list["Run"](), options.progress()
+    grid = evaluate.Grid(perturbations=kinds or None)
+    options.say(f"{folder}: train {len(loaded)} runs, test each under noise, compare them")
+    options.say("f: loss on validation data after each layer; λ: multiplier of its constraint")
+    for run in _trained(loaded, out, device, data_root, track):
+        # What cannot be evaluated is refused before another run is trained.
+        evaluate.check(run, grid, save_samples)
+        options.say(_verdict(run))
+        runs.append(run)
     if runs and processes.is_main_process():
         for run in runs:
             with run.locked():
                 where = (device, data_root, track_on)
                 evaluate.evaluate_ood(run, grid, *where, n_samples=save_samples)
-        _print_side_by_side(console, runs)
-        write_report(console, [out / folder], out / f"report-{folder}")
+        _print_side_by_side(runs)
+        write_report([out / folder], out / f"report-{folder}")
         if len({one.settings.seed for one in loaded}) == 1:
-            console.print("One seed proves nothing: repeat with --seed 0,1,2.")
+            options.say("One seed proves nothing: repeat with --seed 0,1,2.")
     if len(runs) < len(loaded):
         raise typer.Exit(1)
 
@@ -120,34 +115,32 @@ def _load(
     ]
 
 
-def _train(
-    console: Console,
-    loaded: NamedRecipe,
+def _trained(
+    recipes: Sequence[NamedRecipe],
     out: Path,
     device: str,
     data_root: Path | None,
     track: options.Words,
-) -> Run | None:
-    """The finished run of a recipe; None if training stops, so that the next one can start."""
+) -> Iterator[Run]:
+    """Train one run after the other; one that stops does not keep the next from starting."""
     from cudt.runs.run import run_for
     from cudt.training import train as training
     from cudt.training.display import display_for
 
-    run = run_for(loaded, out)
-    status = run.info().status
-    doing = {None: "training", "finished": "already finished:"}.get(status, "resuming")
-    settings = loaded.settings
-    options.say(f"{doing} {settings.objective}, seed {settings.seed}: {run.path}")
-    try:
-        return training.train(
-            *(loaded, out, device, data_root, display_for(console)),
-            command=shlex.join(["cudt", *sys.argv[1:]]),
-            announce=lambda text: options.say(text),
-            track=training.TrackingRequest(tuple(options.split_list(track))),
-        )
-    except TrainingStoppedError as error:
-        options.say(f"stopped: {error}", stderr=True)
-        return None
+    for loaded in recipes:
+        run, settings = run_for(loaded, out), loaded.settings
+        states = {None: "training", "finished": "already finished:"}
+        doing = states.get(run.info().status, "resuming")
+        options.say(f"{doing} {settings.objective}, seed {settings.seed}: {run.path}")
+        try:
+            yield training.train(
+                *(loaded, out, device, data_root, display_for(options.make_console())),
+                command=shlex.join(["cudt", *sys.argv[1:]]),
+                announce=options.say,
+                track=training.TrackingRequest(tuple(options.split_list(track))),
+            )
+        except TrainingStoppedError as error:
+            options.say(f"stopped: {error}", stderr=True)
 
 
 def _verdict(run: Run) -> str:
@@ -161,18 +154,12 @@ def _verdict(run: Run) -> str:
     return f"{feasible}; {falls} layer lowers the loss ({where}){early}"
 
 
-def _print_side_by_side(console: Console, runs: Sequence[Run]) -> None:
+def _print_side_by_side(runs: Sequence[Run]) -> None:
     """The metric of each objective at each noise level on test data, averaged over seeds."""
     import pandas as pd
-
-    from cudt.config.levels import scale_of
 
     objectives = [*dict.fromkeys(run.recipe.settings.objective for run in runs)]
     rows = [run.rows("ood").assign(objective=run.recipe.settings.objective) for run in runs]
     curves = pd.concat(rows).pivot_table("value", ["noise", "gamma"], "objective")[objectives]
-    console.print(f"{runs[0].finished_info().metric.name} on test data, mean over seeds")
-    cells = (
-        [kind, f"{scale_of(kind).symbol} = {level:g}", *(f"{one:.4g}" for one in values)]
-        for (kind, level), values in zip(curves.index, curves.to_numpy(), strict=True)
-    )
-    options.print_table(console, ["noise", "level", *objectives], cells, left=("noise", "level"))
+    options.say(f"{runs[0].finished_info().metric.name} on test data, mean over seeds")
+    options.print_table(curves.map("{:.4g}".format).reset_index(), left=["noise"])

@@ -253,7 +253,7 @@ def api() -> str:
     for name in cudt.__all__:
         found = getattr(cudt, name)
         if inspect.isfunction(found):
-            signature = f"cudt.{name}{inspect.signature(found)}"
+            signature = f"cudt.{name}{inspect.signature(found)}".replace("'", "")
             text = _prose(inspect.getdoc(found) or "")
             sections += [f"### `{name}`", f"```python\n{signature}\n```", text]
     return "\n\n".join(sections)

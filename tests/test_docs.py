@@ -76,7 +76,7 @@ def test_every_table_of_a_run_and_key_of_run_json_is_on_the_page(reference):
     page = rendered(reference, "reference/run-folder.md")
     for name, columns in {
         "ood.csv": ["gamma", "value"],
-        "examples.parquet": ["id", "score"],
+        "examples.parquet": ["id", "score_1"],
     }.items():
         (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` | `"))
         assert all(f"`{column}`" in row for column in columns)

@@ -215,14 +215,16 @@ def _print_curves(both: Frames, sides: Sequence[Any], kind: str) -> None:
     """Both curves under one kind of noise, and why there is no interval if there is none."""
     import pandas as pd
 
+    from cudt.config.levels import scale_of
     from cudt.report.paired import Differences
 
+    symbol = scale_of(kind).symbol
     curves = [both.curve(number, kind) for number in (0, 1)]
     shifts = [_shifts(both, number, kind) for number in (0, 1)]
     found, problem, rows = Differences(both).rows(kind, [1], [0]), _different_tests(sides), []
     for row in found if {*curves[0]} & {*curves[1]} else []:
         level, is_level = row["gamma"], row["quantity"] == "metric"
-        cells = {"level": f"{level:g}" if is_level else _OVER_LEVELS[row["quantity"]]}
+        cells = {"level": f"{symbol} = {level:g}" if is_level else _OVER_LEVELS[row["quantity"]]}
         for name, curve, moved in zip("AB", curves, shifts, strict=True):
             cells[name] = f"{curve[level]:.4f}" if is_level else ""
             cells[f"Cτ {name}"] = f"{moved[level]:.4f}" if level in moved else ""

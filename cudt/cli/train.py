@@ -162,4 +162,5 @@ def _print_side_by_side(runs: Sequence[Run]) -> None:
     rows = [run.rows("ood").assign(objective=run.recipe.settings.objective) for run in runs]
     curves = pd.concat(rows).pivot_table("value", ["noise", "gamma"], "objective")[objectives]
     options.say(f"{runs[0].finished_info().metric.name} on test data, mean over seeds")
-    options.print_table(curves.map("{:.4g}".format).reset_index(), left=["noise"])
+    table = curves.map("{:.4g}".format).reset_index(names=["noise", "level"])
+    options.print_table(table, left=["noise"])

@@ -150,7 +150,7 @@ def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
     ood = pd.concat(run.rows("ood").assign(of=run.info().objective) for run in runs)
     mean = ood[ood["gamma"] == 0.5].groupby("of")["value"].mean()
     shown = [f"{mean[name]:.4g}" for name in ("erm", "constrained")]
-    (line,) = (line for line in output.splitlines() if "γ = 0.5" in line)
+    (line,) = (line for line in output.splitlines() if line.startswith("uniform   0.5 "))
     assert line.split()[-2:] == shown
     assert output.splitlines()[-1] == "report: outputs/report-reviews-ut/index.html"
 

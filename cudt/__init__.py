@@ -22,31 +22,20 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cudt.config.recipe import NamedRecipe
-    from cudt.config.recipe import load as load_recipe
-    from cudt.config.schema import Dual
-    from cudt.evaluation.predict import predict
-    from cudt.method.descent import LayerwiseDescent
-    from cudt.models.own_head import layer_losses
-    from cudt.runs.run import Run, open_run
-    from cudt.utils.errors import UserError
+    from cudt.config import recipe as _recipe
+    from cudt.config.recipe import NamedRecipe as NamedRecipe
+    from cudt.config.schema import Dual as Dual
+    from cudt.evaluation.predict import predict as predict
+    from cudt.method.descent import LayerwiseDescent as LayerwiseDescent
+    from cudt.models.own_head import layer_losses as layer_losses
+    from cudt.runs.run import Run as Run
+    from cudt.runs.run import open_run as open_run
+    from cudt.utils.errors import UserError as UserError
+
+    load_recipe = _recipe.load
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Dual",
-    "LayerwiseDescent",
-    "NamedRecipe",
-    "Run",
-    "UserError",
-    "evaluate",
-    "find_runs",
-    "layer_losses",
-    "load_recipe",
-    "open_run",
-    "predict",
-    "train",
-]
 #: Where names are that are imported on first use.
 _LAZY = {
     "Dual": "cudt.config.schema",
@@ -59,6 +48,7 @@ _LAZY = {
     "open_run": "cudt.runs.run",
     "predict": "cudt.evaluation.predict",
 }
+__all__ = [*_LAZY, "evaluate", "find_runs", "train"]
 
 
 def __getattr__(name: str) -> Any:

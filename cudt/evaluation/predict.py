@@ -53,15 +53,12 @@ def predict(
     device: DeviceName = "auto",
     data_root: str | Path | None = None,
 ) -> Predictions:
-    """The class of each text that a finished run predicts. A text of a pair task is a pair of
-    texts.
+    """The class of each text that a finished run predicts; a text of a pair task is a pair.
 
     With `exit`, a text leaves the model at the first layer that is sure enough, and later layers
     are not computed for it: `{"confidence": 0.9}` (the largest class probability is above 0.9), or
-    "confidence" alone, for the threshold that `cudt eval-ood --exits` sets on validation data.
-
-    The model stays in memory until another run is used. The training data are needed, as for
-    `evaluate`.
+    "confidence" alone, for the threshold that `cudt eval-ood --exits` sets on validation data. The
+    model stays in memory until another run is used. The training data are needed.
     """
     if isinstance(texts, str):
         raise TypeError("texts must be a list of texts, not one text")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cudt.cli import main as cli
-from cudt.evaluation import workers
-from cudt.evaluation.evaluate import Grid
-from cudt.runs.run import Run
 from cudt.utils.errors import MACHINE_ERRORS
 from cudt.utils.workers import FAULT, Ended
 
@@ -44,15 +41,6 @@ def no_processes(monkeypatch: pytest.MonkeyPatch, no_figures: None) -> None:
     """Run and evaluate in this process, and draw no figures."""
     monkeypatch.setattr("cudt.sweep.command.Workers", InThisProcess)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("cudt.reproduce.run_experiments.evaluate_all", one_after_the_other)
-
-
-def one_after_the_other(
-    runs: Sequence[Run], grids: Sequence[Grid], n_workers: int, device: str, root: Any, options: Any
-) -> Iterator[tuple[int, None]]:
-    for number, (run, grid) in enumerate(zip(runs, grids, strict=True)):
-        workers._evaluate(run.path, run.weights, grid, device, root, options)
-        yield number, None
 
 
 @pytest.fixture

@@ -69,18 +69,16 @@ def train(
     """Train a recipe and return its run, a folder below `out`. Calling again resumes an interrupted
     run and returns a finished one. `track` names trackers of Accelerate, such as "tensorboard".
     """
+    from rich.console import Console
+
     from cudt.config import recipe as recipes
     from cudt.training import train as training
-    from cudt.training.display import display_for
-    from cudt.utils.console import SafeConsole
+    from cudt.training.display import Display
 
     loaded = recipe if isinstance(recipe, recipes.NamedRecipe) else recipes.load(recipe)
-    console, root = SafeConsole(quiet=quiet), None if data_root is None else Path(data_root)
-    return training.train(
-        *(loaded, Path(out), device, root, display_for(console)),
-        announce=lambda text: console.print(text, soft_wrap=True),
-        track=training.TrackingRequest(tuple(track)),
-    )
+    root, asked = data_root and Path(data_root), training.TrackingRequest(tuple(track))
+    where = (Path(out), device, root or None, Display(Console(quiet=quiet)))
+    return training.train(loaded, *where, track=asked)
 
 
 def find_runs(folder: str | Path = "outputs") -> list[Run]:
@@ -114,19 +112,20 @@ def evaluate(
     """
     from functools import partial
 
+    from rich.console import Console
+
     from cudt.config.other_data import named
     from cudt.evaluation.evaluate import Grid, check, evaluate_ood
     from cudt.runs.run import Run, open_run
-    from cudt.utils.console import SafeConsole
-    from cudt.utils.progress import track
+    from cudt.utils.text import track
 
     opened = run if isinstance(run, Run) else open_run(run)
     opened = opened.with_weights(weights or opened.weights)
     other = None if on is None else named(opened.recipe.settings.task, on)
     grid = Grid(gammas, probabilities, perturbations, noise_seeds, other)
     check(opened, grid, with_exits=exits)
-    root = None if data_root is None else Path(data_root)
+    where = (device, None if data_root is None else Path(data_root))
     with opened.locked():
-        track_on = partial(track, console=SafeConsole(quiet=quiet))
-        evaluate_ood(opened, grid, device, root, track_on, with_exits=exits, again=again)
+        track_on = partial(track, console=Console(quiet=quiet))
+        evaluate_ood(opened, grid, *where, track_on, with_exits=exits, again=again)
     return grid.of(opened).rows("ood")

@@ -12,20 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cudt.utils.console import SafeConsole
 from cudt.utils.errors import UserError
-from cudt.utils.files import check_data_root
 from cudt.utils.processes import is_main_process
-from cudt.utils.progress import track
-from cudt.utils.shown import brief
+from cudt.utils.text import brief, track
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
-    # The shell asks for completions with a half-written command line, which must not be refused.
-    return folder if context.resilient_parsing else check_data_root(folder)
 
 
 _RECIPE = "Recipe name (see `cudt recipes`) or YAML file."
@@ -39,7 +31,10 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, …; auto takes an acceler
 DataRoot = Annotated[
     Path | None,
     typer.Option(
-        envvar="CUDT_DATA_ROOT", help="Folder that holds the data sets.", callback=_check_data_root
+        envvar="CUDT_DATA_ROOT",
+        help="Folder that holds the data sets.",
+        exists=True,
+        file_okay=False,
     ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for the run folders.")]
@@ -113,8 +108,10 @@ def parse_plugins(option: str, kind: str, values: Words) -> list[str]:
     from cudt.config import plugins
 
     for name in (names := split_list(values)):
-        if problem := plugins.problem(kind, name):
-            raise UserError(f"{option}: {problem}")
+        try:
+            plugins.check(kind, name)
+        except UserError as error:
+            raise UserError(f"{option}: {error}") from None
     return names
 
 
@@ -130,7 +127,8 @@ def needed(option: str, value: str | None) -> str:
 
 def make_console(*, stderr: bool = False) -> Console:
     """Standard output or error, on which only the main process of several prints."""
-    return SafeConsole(stderr=stderr, quiet=not is_main_process(), highlight=False)
+    hidden = not is_main_process()
+    return Console(stderr=stderr, quiet=hidden, highlight=False, markup=False, emoji=False)
 
 
 def say(text: str | Text, *, stderr: bool = False) -> None:

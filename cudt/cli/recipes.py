@@ -17,7 +17,7 @@ from rich.text import Text
 
 from cudt.cli import options
 from cudt.utils.errors import UserError
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command
 
 app = typer.Typer()
 #: A word about the line ("ok", "missing", "problem", …) and the line itself.
@@ -35,18 +35,18 @@ def list_recipes(context: typer.Context) -> None:
         return
     from cudt.config import recipe
 
-    root, console = recipe.folder(), options.make_console()
-    files = recipe.files_below(root) | recipe.files_below(root / "sweeps")
-    folders: dict[str, list[Path]] = {}
-    for path in files.values():
-        folders.setdefault(path.parent.relative_to(root).as_posix(), []).append(path)
+    console, folders = options.make_console(), dict[str, list[tuple[Path, str]]]()
+    for kind in ("recipe", "search"):
+        for path in (recipe.locate(name, kind) for name in recipe.names(kind)):
+            folder = path.parent.relative_to(recipe.folder()).as_posix()
+            folders.setdefault(folder, []).append((path, kind))
     for folder, paths in folders.items():
         table = Table(box=None, padding=(0, 2, 0, 0))
         table.add_column(f"recipes/{folder}", no_wrap=True, min_width=28)
         table.add_column("reproduces", overflow="fold", ratio=1)
         table.add_column("needs", overflow="fold", ratio=1)
-        for path in paths:
-            values = recipe.read(path, files.__getitem__)
+        for path, kind in paths:
+            values = recipe.read(path, kind)
             table.add_row(path.stem, *(str(values.get(key, "")) for key in ("reproduces", "needs")))
         console.print(table, "")
     console.print("train a recipe: cudt train --recipe NAME")
@@ -57,13 +57,14 @@ def list_recipes(context: typer.Context) -> None:
 def show_recipe(name: options.RecipeArgument, set_: options.Changes = None) -> None:
     """Print every setting of a recipe: its value, the default, and what it means."""
     from cudt.config import recipe, yaml
-    from cudt.config.describe import resolved_with_docs
+    from cudt.config.describe import describe
 
-    loaded = recipe.load(name, set_ or ())
-    settings, console = resolved_with_docs(loaded), options.make_console()
+    loaded, console = recipe.load(name, set_ or ()), options.make_console()
+    values = recipe.flat(loaded.settings.model_dump(mode="json"))
+    docs = describe(type(loaded.settings))
     options.say(f"{loaded.name}: {recipe.locate(name)}")
-    for doc, value in settings:
-        written = yaml.dump_line(value)
+    for doc in (one for one in docs if one.path in values):
+        written = yaml.dump_line(values[doc.path])
         default = "default" if written == doc.default else f"default {doc.default}"
         line = (f": {written}  ", (f"({default})".replace("default required", "required"), "dim"))
         options.say(Text.assemble("\n", (doc.path, "bold"), *line))
@@ -129,11 +130,11 @@ def _data(data_root: Path | None) -> Iterator[Finding]:
 
 def _recipes(data_root: Path | None) -> Iterator[Finding]:
     from cudt.config import recipe
-    from cudt.reproduce import needs
+    from cudt.reproduce import plan
 
     ready, lacking = [], dict[str, list[str]]()
     for name in recipe.names():
-        missing = needs.missing_for_recipe(recipe.load(name), data_root)
+        missing = plan.missing(recipe.load(name), data_root)
         if not missing:
             ready.append(name)
         for what in missing:

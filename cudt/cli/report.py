@@ -29,9 +29,10 @@ Figures = Annotated[
 Formats = Annotated[
     str, typer.Option("--format", help="Formats of figures: png, svg and pdf, as a comma list.")
 ]
-Scale = Annotated[
-    str | None,
-    typer.Option(help="smoke, cpu or full, or a YAML file. With --join: the name of the scale."),
+Scale = Annotated[str | None, typer.Option(help="smoke, cpu or full, or a YAML file.")]
+Only = Annotated[
+    options.Words,
+    typer.Option(metavar="NAME,...", help="Only these experiments, like figure-1 (see --plan)."),
 ]
 Folder = Annotated[
     Path | None,
@@ -79,6 +80,7 @@ def write_report(
 
 def reproduce(
     scale: Scale = None,
+    only: Only = None,
     join: options.Join = False,
     plan: options.OnlyPlan = False,
     workers: options.Workers = 1,
@@ -91,19 +93,28 @@ def reproduce(
     """Run all experiments of the paper, the cheapest first: sweeps, evaluations, report.
 
     Experiments whose data or weights are missing are skipped; cudt prints how to get them.
-    Re-running the same command resumes, and elsewhere with the same --storage it adds workers.
+    Re-running the same command resumes, and elsewhere with the same --storage and --out it adds
+    workers.
     """
-    if join and retry_failed:
-        raise UserError("--join: takes part in what was begun; leave out --retry-failed")
-    from cudt.reproduce import run_experiments, stored
+    if join and (scale or only or retry_failed or out is None or storage is None):
+        raise UserError("--join: needs --storage and --out of the command that began, and no more")
+    from cudt.config import recipe as recipes
     from cudt.reproduce import scale as scales
 
     if join:
-        loaded = stored.find(options.needed("--storage", storage), scale)
+        folder, loaded = out or Path(), scales.begun(out or Path())
     else:
-        loaded = scales.load(options.needed("--scale", scale))
-    folder = out or Path("outputs") / f"reproduce-{loaded.name}"
-    given = (folder, device, data_root, workers, retry_failed, storage, join)
-    console, asked = options.make_console(), stored.ReproduceOptions(*given)
-    if not run_experiments.reproduce(loaded, asked, console, only_plan=plan):
+        name, names = options.needed("--scale", scale), options.split_list(only)
+        loaded = scales.load(name, names)
+        folder = out or Path("outputs") / f"reproduce-{recipes.locate(name, 'scale').stem}"
+        if not plan:
+            scales.save(folder, name, names)
+    from cudt.reproduce import run as reproduction
+    from cudt.sweep.worker import SweepOptions
+
+    given = SweepOptions(folder, device, data_root, workers, retry_failed, storage, join)
+    is_done = reproduction.reproduce(loaded, given, options.make_console(), only_plan=plan)
+    if not plan and not join:
+        write_report([folder], folder / "report")
+    if not is_done:
         raise typer.Exit(1)

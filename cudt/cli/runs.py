@@ -10,7 +10,7 @@ import typer
 
 from cudt.cli import options
 from cudt.utils.errors import UserError
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,7 +183,7 @@ def _print_layers(both: Frames, sides: Sequence[Any]) -> None:
     import pandas as pd
 
     from cudt.method import theory
-    from cudt.utils.numbers import short_number
+    from cudt.utils.text import short_number
 
     on_test, tables = not all(run.is_own for run in sides), []
     options.say(f"\nlayers on {'test' if on_test else 'validation'} data at γ_train")

@@ -43,10 +43,10 @@ def sweep(
     """
     if join and (recipe or retry_failed):
         raise UserError("--join: takes part in a sweep as it is; leave out other options")
-    from cudt.sweep import definition
+    from cudt.sweep import search as searches
 
     if not join:
-        loaded = definition.load(options.needed("--search", search), recipe)
+        loaded = searches.load(options.needed("--search", search), recipe)
     from cudt.sweep import command
     from cudt.sweep.worker import SweepOptions
 
@@ -61,7 +61,7 @@ def sweep(
         rows = command.plan(loaded, given)
         for number, (run, state) in enumerate(rows, 1):
             options.say(f"{number:>4}  {run}  {state}")
-        to_do = sum(state in ("to do", "started") for _, state in rows)
+        to_do = sum(state == "to do" for _, state in rows)
         console.print(f"{len(rows)} trials, {len(rows) - to_do} done, {to_do} to do")
         command.check(loaded, given)
         return

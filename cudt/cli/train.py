@@ -16,7 +16,7 @@ from cudt.cli import options
 from cudt.cli.report import write_report
 from cudt.utils import processes
 from cudt.utils.errors import TrainingStoppedError
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command
 
 if TYPE_CHECKING:
     from cudt.config.recipe import NamedRecipe
@@ -125,7 +125,7 @@ def _trained(
     """Train one run after the other; one that stops does not keep the next from starting."""
     from cudt.runs.run import run_for
     from cudt.training import train as training
-    from cudt.training.display import display_for
+    from cudt.training.display import Display
 
     for loaded in recipes:
         run, settings = run_for(loaded, out), loaded.settings
@@ -134,9 +134,8 @@ def _trained(
         options.say(f"{doing} {settings.objective}, seed {settings.seed}: {run.path}")
         try:
             yield training.train(
-                *(loaded, out, device, data_root, display_for(options.make_console())),
+                *(loaded, out, device, data_root, Display(options.make_console())),
                 command=shlex.join(["cudt", *sys.argv[1:]]),
-                announce=options.say,
                 track=training.TrackingRequest(tuple(options.split_list(track))),
             )
         except TrainingStoppedError as error:

@@ -27,21 +27,12 @@ from cudt.evaluation.tables import layer_rows, merged, ood_row
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.runs.info import OtherTest, RunInfo
-from cudt.runs.run import (
-    EXAMPLES,
-    KEYS,
-    OWN,
-    Run,
-    check_same_data,
-    check_same_test,
-    data_root_of,
-    open_run,
-)
+from cudt.runs.run import EXAMPLES, KEYS, OWN, Run, check_same, open_run
 from cudt.tasks.base import SEEN, Split, build_task
 from cudt.training.train import load, sigma_of
-from cudt.utils.device import DeviceName, warn_if_slow
+from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
-from cudt.utils.progress import Track
+from cudt.utils.text import Track
 from cudt.utils.workers import environments
 
 _SORTED = [*KEYS]
@@ -205,13 +196,12 @@ def _load(
     run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track
 ) -> _Loaded:
     layerwise = load(run, device, data_root)
-    precision = run.recipe.settings.evaluation.precision
-    warn_if_slow(precision, "evaluation.precision", next(layerwise.parameters()).device)
-    check_same_data(run, layerwise.task.fingerprint(SEEN))
+    data = layerwise.task.fingerprint(SEEN)
+    check_same(run, "training data or tokenizer", run.info().training_data, data)
     sigma_x = sigma_of(run, layerwise)
     if grid.on is not None:
         tokenizer = run.recipe.settings.model.tokenizer_source
-        other = build_task(grid.on.task, data_root_of(run, data_root), tokenizer)
+        other = build_task(grid.on.task, data_root, tokenizer)
         layerwise.task = layerwise.task.tested_on(other)
     return _Loaded(run, layerwise, sigma_x, track)
 
@@ -221,8 +211,10 @@ def _begin(loaded: _Loaded, grid: Grid) -> None:
     has deleted.
     """
     run, test_data = loaded.run, loaded.layerwise.task.fingerprint(["test"])
-    check_same_test(run, test_data)
-    run.forget(*(name for name in ("ood.csv", EXAMPLES) if not (run.path / name).is_file()))
+    tests = {name: one.test_data for name, one in run.info().other_tests.items()}
+    before = {OWN: run.info().test_data, **tests}.get(run.data)
+    check_same(run, "test data or tokenizer", before, test_data)
+    run.delete(*(name for name in ("ood.csv", EXAMPLES) if not (run.path / name).is_file()))
     if grid.on is None:
         run.update_info(RunInfo(test_data=test_data))
     else:
@@ -296,7 +288,7 @@ def evaluate_validation(
     """
     run.finished_info()
     if not (run.path / "ood.csv").is_file():
-        run.forget("ood.csv")
+        run.delete("ood.csv")
     known = {*run.rows("ood", "validation")["gamma"]}
     if lacking := [gamma for gamma in gammas if gamma not in known]:
         loaded = _load(run, Grid(), device, data_root, track)
@@ -356,5 +348,5 @@ def _untracked(items: Any, total: int, what: str) -> Any:
 
 def _evaluate(path: Path, weights: Any, its: Grid, *where: Any) -> bool:
     run, (device, data_root, track, how) = open_run(path, weights), where
-    with run.locked():
+    with run.locked(wait=True):
         return evaluate_ood(run, its, device, data_root, track, **how)

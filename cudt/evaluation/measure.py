@@ -18,8 +18,7 @@ from cudt.data.loader import Batch, batches, n_batches
 from cudt.models.layer_losses import LayerwiseLosses, with_noise
 from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.tasks.base import Split
-from cudt.utils.autocast import computing_in
-from cudt.utils.progress import Track
+from cudt.utils.text import Track
 
 #: What a layer has of each example; 14 bytes.
 LAYER = {"loss": "float32", "score": "float32", "confidence": "float32", "predicted": "int16"}
@@ -62,10 +61,11 @@ def _batches(
     """The ids of each batch, and its numbers, (levels, 2 + 4·layers, examples)."""
     device, how = next(layerwise.eval().parameters()).device, settings.evaluation
     found = batches(layerwise.task, examples, how.batch_size, device, settings.loading.workers)
+    is_bf16 = how.precision == "bf16"
     for batch, drawn in with_noise(layerwise.model, found, noise if any(levels) else None):
         at_levels = []
         for level in levels:
-            with computing_in(how.precision, device):
+            with torch.autocast(device.type, torch.bfloat16, enabled=is_bf16):
                 scaled = level * drawn if drawn is not None and level else None
                 at_levels.append(_rows(layerwise, batch, scaled))
         # The device is waited for once per batch.

@@ -17,7 +17,7 @@ from cudt.evaluation import intervals
 from cudt.evaluation.intervals import Array
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import Run
-from cudt.utils.numbers import short_number
+from cudt.utils.text import short_number
 
 if TYPE_CHECKING:
     from cudt.method.constraints import LayerVerdict

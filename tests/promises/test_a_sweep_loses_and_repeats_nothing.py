@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-
-from cudt.sweep import results
 from cudt.sweep.definition import Sweep
 from cudt.sweep.storage import open_storage
+
+from cudt.sweep import results
 from cudt.sweep.studies import studies_of
 from cudt.sweep.worker import SweepOptions, main
 from tests.postgres import postgres
@@ -44,7 +44,7 @@ class Team:
         return process
 
     def _work(self, out: Path) -> None:
-        os._exit(main((self.study, replace(self.options, out=out, cell=slowly))))
+        os._exit(main(([self.study], replace(self.options, out=out, cell=slowly))))
 
     def stop(self, process: int, number: signal.Signals) -> int:
         """Send a signal to a worker in the middle of a cell; returns how it ended."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -274,9 +273,6 @@ def test_everything_is_done_once(here, tmp_path):
     for one in runs:
         kinds = {"gaussian", "uniform"} if one.recipe.name == "reviews-ut" else {"gaussian"}
         assert {*one.rows("ood")["noise"]} == kinds
-    pairs = [json.loads(path.read_text()) for path in out.rglob("*-against-*.json")]
-    assert [len(one) for one in pairs] == [4, 4]
-    assert all(row["generator_2"].startswith("smoke-llama-constr") for one in pairs for row in one)
     first = stamps(out)
     assert run.reproduce(loaded, asked, console)
     assert stamps(out) == first

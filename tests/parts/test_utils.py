@@ -18,7 +18,7 @@ from cudt.utils import device, processes, text
 from cudt.utils.errors import StopRequest, UserError
 from cudt.utils.files import folder_next_to, replacing, write_text
 from cudt.utils.workers import FAULT, Workers, environments
-from tests.processes import commands, environment, free_port, together
+from tests.processes import commands, environment, free_port
 
 # ---------------------------------------------------------------- files
 
@@ -111,16 +111,6 @@ def test_a_mismatched_torchvision_fails_alone_and_is_survived(tmp_path):
 
 
 # ---------------------------------------------------------------- several processes
-
-
-def exchange() -> tuple[object, ...]:
-    index = processes.index()
-    return processes.gathered(index), processes.from_main(index)
-
-
-def test_values_of_all_processes_are_in_their_order():
-    assert exchange() == ([0], 0)
-    assert together(3, exchange) == [([0, 1, 2], 0)] * 3
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,6 @@ def data(prepare: Prepared = None, data_root: DataRoot = None) -> None:
         task = build_task(settings.task, data_root, settings.model.tokenizer_source)
         counts = ", ".join(f"{len(task.examples(split))} {split}" for split in SPLITS)
         console.print(f"{recipe}: {counts} examples are ready", soft_wrap=True)
-    for one in [] if prepare else published(data_root):
-        status = "complete" if not one.problem else "partial" if one.parts else "missing"
-        lines = [f"{one.name:28} {status:8} {one.folder}"]
-        lines += [f"    {split}: {part}" for split, part in one.parts.items()]
-        lines += [f"    {one.problem}"] if one.problem else []
-        console.print("\n".join(lines), soft_wrap=True, highlight=False)
+    for name, problem in ({} if prepare else published(data_root)).items():
+        line = f"{name:14} {'missing: ' if problem else 'available'}{problem}"
+        console.print(line, soft_wrap=True, highlight=False)

@@ -92,16 +92,8 @@ def _data(data_root: Path | None) -> Iterator[Finding]:
         return
     from cudt.tasks.base import published
 
-    absent = []
-    for one in published(data_root):
-        if not one.problem:
-            yield "ok", one.name
-        elif one.parts:
-            yield "incomplete", f"{one.name}: {one.problem}"
-        else:
-            absent.append(one.name)
-    if absent:
-        yield "missing", f"{', '.join(absent)}; `cudt data` says where to get them"
+    for name, problem in published(data_root).items():
+        yield ("missing", f"{name}: {problem}") if problem else ("ok", name)
 
 
 def _recipes(data_root: Path | None) -> Iterator[Finding]:

@@ -170,7 +170,6 @@ def evaluate_ood(
                 _save_samples(loaded, grid, n_samples)
             if "exits" in wanted:
                 _prepare_exits(loaded)
-            _note_data(loaded)
     return True
 
 
@@ -224,13 +223,6 @@ def _begin(loaded: _Loaded, grid: Grid) -> None:
     else:
         other = OtherTest(task=grid.on.task.model_dump(mode="json"), test_data=test_data)
         run.update_info(RunInfo(other_tests={**run.info().other_tests, grid.on.name: other}))
-
-
-def _note_data(loaded: _Loaded) -> None:
-    """Write into run.json how many test examples were truncated or skipped."""
-    if loaded.run.data == OWN:
-        notes = {**loaded.run.info().data_notes, **loaded.layerwise.task.notes()}
-        loaded.run.update_info(RunInfo(data_notes=notes))
 
 
 def _evaluate_kind(loaded: _Loaded, kind: str, levels: Sequence[float], grid: Grid) -> None:

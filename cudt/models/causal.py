@@ -17,7 +17,6 @@ from cudt.config import models as sections
 from cudt.config.schema import NamedSection
 from cudt.config.tasks import Alpaca as AlpacaConfig
 from cudt.data import hub
-from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
 from cudt.models.base import Visit
 from cudt.models.pretrained import PretrainedText, save_adapters, with_adapters
@@ -110,7 +109,6 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     assert isinstance(task, Alpaca)
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[config.dtype]
     lm = hub.load_causal_lm(config.source, data_root, dtype, config.attention)
-    check_vocabulary(task.tokenizer, lm.get_input_embeddings().num_embeddings, config.pretrained)
     if not has_linear_head(lm):
         raise UserError(
             f"model '{config.pretrained}': the head of {type(lm).__name__} is not one linear map "

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from cudt.config import models as sections
 from cudt.config.models import Lora, PretrainedName
 from cudt.data import hub
-from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
 from cudt.models.pretrained import PretrainedText, save_encoder, with_adapters
 from cudt.tasks.base import Task
@@ -87,8 +86,6 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
     encoder = hub.load_encoder(config.source, data_root, config.attention)
-    n_embeddings = encoder.get_input_embeddings().num_embeddings
-    check_vocabulary(task.tokenizer, n_embeddings, config.pretrained)
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = {number: str(label) for number, label in enumerate(task.classes)}
     encoder.config.label2id = {str(label): number for number, label in enumerate(task.classes)}

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from cudt.config import models as sections
 from cudt.config.schema import NamedSection
 from cudt.data import hub
-from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel, Visit, embedded_shape
 from cudt.models.patches import PatchModel, check_patches, overcomplete_dct, to_patches
@@ -178,7 +177,6 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
             "does not share; remove the key, or set task.name to imdb, mnli or text"
         )
     weights = hub.load_encoder(config.source, data_root).get_input_embeddings().weight.detach()
-    check_vocabulary(task.tokenizer, len(weights), config.source)
     if config.width not in (None, width := weights.shape[1]):
         raise UserError(
             f"model.width = {config.width}: embeddings of '{config.source}' have width {width}; "

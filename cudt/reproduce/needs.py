@@ -5,17 +5,15 @@ anything.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 from cudt.config import other_data
 from cudt.config.recipe import NamedRecipe
-from cudt.config.schema import NamedSection
 from cudt.data import hub
 from cudt.data.hub import DEFAULT_ROOT
 from cudt.models.base import check_model
 from cudt.reproduce.scale import Completions, Experiment
-from cudt.tasks.base import status_of
+from cudt.tasks.base import missing_data
 from cudt.utils.errors import UserError
 
 
@@ -55,7 +53,8 @@ def missing_other(experiment: Experiment, data_root: Path | None) -> list[str]:
 
 def _missing_of(experiment: Experiment, name: str, data_root: Path | None) -> list[str]:
     own = experiment.sweep.first_recipe.settings.task
-    return list(missing_data(other_data.named(own, name, "on").task, data_root))
+    problem = missing_data(other_data.named(own, name, "on").task, data_root)
+    return [problem] if problem else []
 
 
 def missing_for_recipe(recipe: NamedRecipe, data_root: Path | None) -> list[str]:
@@ -67,11 +66,5 @@ def missing_for_recipe(recipe: NamedRecipe, data_root: Path | None) -> list[str]
             hub.check(settings.model.tokenizer_source, data_root)
     except UserError as error:
         found.append(str(error))
-    return list(dict.fromkeys([*found, *missing_data(settings.task, data_root)]))
-
-
-def missing_data(task: NamedSection, data_root: Path | None) -> Iterator[str]:
-    """What is missing of a task's published data, unless the hub or its cache has it."""
-    found = status_of(task, data_root)
-    if found is not None and found.problem and not found.is_elsewhere:
-        yield f"dataset {found.name}: {found.problem}"
+    problem = missing_data(settings.task, data_root)
+    return list(dict.fromkeys([*found, *([problem] if problem else [])]))

@@ -216,7 +216,6 @@ def _prepared(
         variant=run.recipe.identity(without_seed=True),
         task_version=task.version,
         training_data=data,
-        data_notes=task.notes(),
         data_root=None if data_root is None else str(data_root.absolute()),
         # A run that is resumed keeps the revisions that it was started with.
         revisions={key: one for key, one in commits.items() if one} | run.info().revisions,

@@ -88,13 +88,14 @@ class Reviews(Classification):
         return self._splits[split]
 
     def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Row]:
+        known = {*VOCABULARY}
         made = [
             Row(str(index), (*" ".join(parts).split(),), IGNORED)
             for index, parts in enumerate(texts)
         ]
-        if any(len(one.texts) > MAX_LENGTH or {*one.texts} - {*VOCABULARY} for one in made):
-            known = ", ".join(VOCABULARY[1:])
-            raise UserError(f"a review has at most {MAX_LENGTH} words, which are of: {known}")
+        if not all(0 < len(one.texts) <= MAX_LENGTH and {*one.texts} <= known for one in made):
+            words = ", ".join(VOCABULARY[1:])
+            raise UserError(f"a review has 1 to {MAX_LENGTH} words, which are of: {words}")
         return made
 
     def collate(self, examples: Sequence[Row]) -> Batch:

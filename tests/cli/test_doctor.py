@@ -15,7 +15,7 @@ def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "cudt.reproduce.needs.missing_for_recipe", lambda recipe, root: [f"{recipe.name}-weights"]
     )
-    monkeypatch.setattr(base, "published", lambda root: [])
+    monkeypatch.setattr(base, "published", lambda root: {})
 
 
 def test_a_missing_weight_is_named_with_its_recipe(call: CommandLine):

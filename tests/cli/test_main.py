@@ -11,7 +11,6 @@ import pytest
 
 from cudt import __version__
 from cudt.config import recipe
-from cudt.data.hub import Status
 from cudt.runs.run import open_run
 from cudt.utils.errors import DataWarning
 from tests.cli.conftest import SMALL, contents, cudt
@@ -107,19 +106,15 @@ def test_a_warning_about_data_is_one_line_and_the_command_continues(call, tmp_pa
 
 
 def test_warnings_of_libraries_are_shown_unchanged(call, monkeypatch):
-    def warn(_: Path | None) -> list[Status]:
+    def warn(_: Path | None) -> dict[str, str]:
         warnings.warn("of a library", FutureWarning, stacklevel=1)
         warnings.warn("of data", DataWarning, stacklevel=1)
-        return [Status("name", Path("folder"), {}, "")]
+        return {"name": ""}
 
     monkeypatch.setattr("cudt.tasks.base.published", warn)
     with pytest.warns(FutureWarning, match="^of a library$") as others:
         code, output, error = call("data")
-    assert (code, output.split(), error) == (
-        0,
-        ["name", "complete", "folder"],
-        "warning: of data\n",
-    )
+    assert (code, output.split(), error) == (0, ["name", "available"], "warning: of data\n")
     assert len(others) == 1
 
 

@@ -19,8 +19,9 @@ from cudt.config.tasks import Limit
 from cudt.models import causal
 from cudt.noise import DISCRETE
 from cudt.tasks import alpaca
-from cudt.tasks.alpaca import Alpaca, DialogueTokens, fitted_prompt, prompt_text
-from cudt.tasks.base import IGNORED, SPLITS, status_of
+from cudt.tasks.alpaca import Alpaca, Dialogue, fitted_prompt, prompt_text
+from cudt.tasks.base import IGNORED, SPLITS, missing_data
+from cudt.tasks.text import Row
 from cudt.utils.errors import DataWarning, UserError
 from tests.instructions import build, write_instructions
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
@@ -65,16 +66,15 @@ def folder(tmp_path_factory) -> Path:
 
 def of_texts(*texts: tuple[str, str, str], max_length: int = 400, tokenizer: Any = None) -> Alpaca:
     """A task whose splits all have the same few examples: instruction, input and output."""
-    rows: list[Any] = [(str(number), row) for number, row in enumerate(texts)]
-    read = {"train": rows, "validation": rows, "test": rows}
-    return Alpaca(lambda: read, tokenizer or tiny_llama_tokenizer(), max_length)  # type: ignore[arg-type, return-value]
+    rows = [Row(str(number), row[:2], row[2]) for number, row in enumerate(texts)]
+    return Alpaca(lambda split: rows, tokenizer or tiny_llama_tokenizer(), max_length)
 
 
 def length(text: str, tokenizer: Any = BYTES) -> int:
     return len(tokenizer(text)["input_ids"])
 
 
-def example_of(output: str, max_length: int, tokenizer: Any = None) -> DialogueTokens:
+def example_of(output: str, max_length: int, tokenizer: Any = None) -> Dialogue:
     task = of_texts((INSTRUCTION, GIVEN, output), max_length=max_length, tokenizer=tokenizer)
     return task.examples("train")[0]
 
@@ -94,14 +94,6 @@ def test_the_template_is_alpacas_with_and_without_an_input():
     )
 
 
-@pytest.mark.parametrize("missing", [1, 7, len(GIVEN) - 1])
-def test_as_little_as_needed_is_cut_from_the_end_of_the_input(missing):
-    most = length(prompt_text(INSTRUCTION, GIVEN)) - missing
-    tokens, is_cut = fitted_prompt(BYTES, INSTRUCTION, GIVEN, most) or ([], False)
-    assert BYTES.decode(tokens[1:]) == prompt_text(INSTRUCTION, GIVEN[:-missing])
-    assert is_cut
-
-
 @TOKENIZERS
 @pytest.mark.parametrize("given", ["", "  \n " + GIVEN])
 def test_the_prompt_fits_every_length_and_keeps_the_template(tokenizer, given):
@@ -118,6 +110,11 @@ def test_the_prompt_fits_every_length_and_keeps_the_template(tokenizer, given):
         assert text.startswith("Below is an instruction that describes a task")
         assert text.endswith("\n\n### Response:\n")
         assert is_cut == (text != prompt_text(INSTRUCTION, given))
+    # As little as needed is cut, from the end of the input.
+    tokens, _ = fitted_prompt(
+        BYTES, INSTRUCTION, GIVEN, length(prompt_text(INSTRUCTION, GIVEN)) - 7
+    ) or ([], 0)
+    assert BYTES.decode(tokens[1:]) == prompt_text(INSTRUCTION, GIVEN[:-7])
 
 
 def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
@@ -170,14 +167,9 @@ def test_cut_and_skipped_examples_are_reported_with_their_number():
     texts = [("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")]
     texts += [("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")]
     task = of_texts(*texts, max_length=260)
-    with pytest.warns(DataWarning, match=r"train, 5 examples: 1 prompts cut, 1 responses cut, 2 "):
+    with pytest.warns(DataWarning, match=r"5 instructions: 2 cut, 2 skipped without a response"):
         assert [example.id for example in task.examples("train")] == ["0", "1", "2"]
-    assert task.notes() == {
-        "train: prompts cut": 1,
-        "train: responses cut": 1,
-        "train: skipped without a response": 2,
-    }
-    with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 1 train examples has"):
+    with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 1 instructions has"):
         of_texts(("Say.", "", " ")).examples("train")
 
 
@@ -188,8 +180,8 @@ def test_labels_are_the_next_tokens_if_these_belong_to_the_response():
     task = of_texts(("Say.", "", "a"))
     task.tokenizer.pad_token = task.tokenizer.eos_token
     examples = [
-        DialogueTokens("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3),
-        DialogueTokens("y", torch.tensor([0, 9, 1]).numpy(), 2),
+        Dialogue("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3),
+        Dialogue("y", torch.tensor([0, 9, 1]).numpy(), 2),
     ]
     batch = task.collate(examples)
     _ = IGNORED
@@ -277,9 +269,8 @@ def test_every_instruction_is_in_one_split_by_seed_and_a_limit_changes_no_other(
 def test_examples_of_the_training_data_are_reported(folder, pretrained):
     # Every other one of the 40 instructions is one of four.
     task = build(folder, pretrained)
-    with pytest.warns(DataWarning, match="test data: examples that are also in the training data"):
+    with pytest.warns(DataWarning, match=r"test data: \d of 8 are also in the training"):
         task.examples("test")
-    assert task.notes()["test: examples that are also in the training data"] > 0
 
 
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
@@ -302,20 +293,15 @@ def test_discrete_noise_changes_prompts_but_not_responses(folder, pretrained):
 def test_without_a_file_the_published_dataset_is_read_below_the_data_root(
     folder, pretrained, tmp_path
 ):
-    section = AlpacaSection(name="alpaca", max_length=400, validation_share=0.2, test_share=0.2)
-    missing = status_of(section, tmp_path)
-    assert missing is not None
-    assert "`hf download tatsu-lab/alpaca --repo-type dataset" in missing.problem
+    section = AlpacaSection(name="alpaca")
+    assert "`hf download tatsu-lab/alpaca --repo-type dataset" in missing_data(section, tmp_path)
     (tmp_path / "alpaca").mkdir()
     (tmp_path / alpaca.FILE).write_text((folder / "own.json").read_text())
     published = build(tmp_path, pretrained, file=None)
     assert published.fingerprint(SPLITS) == build(folder, pretrained).fingerprint(SPLITS)
-    found = status_of(section, tmp_path)
-    assert found is not None
-    assert (found.parts, found.problem) == ({"train": "alpaca_data.json"}, "")
-    pinned = build(tmp_path, pretrained, file=None, revision="v1")
-    with pytest.raises(UserError, match=r"task\.revision = 'v1'"):
-        pinned.examples("train")
+    assert missing_data(section, tmp_path) == ""
+    with pytest.raises(UserError, match="`hf download tatsu-lab/alpaca .* --revision v1`"):
+        build(tmp_path, pretrained, file=None, revision="v1").examples("train")
 
 
 def test_the_fingerprint_changes_with_data_split_and_length(folder, tmp_path, pretrained):

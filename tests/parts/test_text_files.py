@@ -94,7 +94,9 @@ def test_a_damaged_or_foreign_file_is_an_error_that_names_it(name, content, mess
 def test_parquet_files_below_the_data_root_come_before_the_hub(tmp_path):
     for place, known in {"films": HubSet("o/films", "own"), "more": HubSet("o/more")}.items():
         for part in range(2):
-            file = tmp_path / place / (known.subset or "data") / f"train-0000{part}-of-00002.parquet"
+            file = (
+                tmp_path / place / (known.subset or "data") / f"train-0000{part}-of-00002.parquet"
+            )
             write(file, pd.DataFrame({"text": [str(part)], "label": [1]}))
         assert known.read("train", COLUMNS, tmp_path).texts == [("0",), ("1",)]
         assert known.missing(["train"], tmp_path) == ""

@@ -42,7 +42,7 @@ class HubSection(DataSection):
 
     revision: Revision | None = None
     """Version of the dataset on the hub: a branch, a tag or the hash of a commit; null for the
-    newest. Refused for data in files, which have no versions."""
+    newest. With it, files below the data root are not read, which have no versions."""
 
 
 class TextSection(HubSection):

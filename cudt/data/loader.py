@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -33,13 +33,6 @@ TOKEN_COUNTS = "cudt.token_counts"
 #: be sorted by length.
 _POOL = 50
 Item = TypeVar("Item")
-
-
-class Collates(Protocol):
-    """The part of a task that loading needs."""
-
-    def length(self, example: Any) -> int: ...
-    def collate(self, examples: Sequence[Any]) -> Batch: ...
 
 
 def updates(
@@ -72,7 +65,7 @@ class Loader:
     """Batches of a task's examples on a device; its worker processes live as long as it does."""
 
     def __init__(
-        self, task: Collates, examples: Sequence[Any], device: torch.device, workers: Workers
+        self, task: Any, examples: Sequence[Any], device: torch.device, workers: Workers
     ) -> None:
         count = _n_workers(workers, device)
         self._device = device
@@ -98,7 +91,7 @@ class Loader:
 
 
 def batches(
-    task: Collates,
+    task: Any,
     examples: Sequence[Any],
     size: int,
     device: torch.device,
@@ -146,7 +139,7 @@ def _n_workers(asked: Workers, device: torch.device) -> int:
     return (0 if device.type == "cpu" else 2) if asked == "auto" else asked
 
 
-def _collated(task: Collates, examples: Sequence[Any], indices: Sequence[int]) -> Batch:
+def _collated(task: Any, examples: Sequence[Any], indices: Sequence[int]) -> Batch:
     """A batch on the CPU; of texts, with the number of tokens of each (`lengths_of`)."""
     batch = task.collate([examples[index] for index in indices])
     # Counted now: once the mask is on an accelerator, counting means waiting for it.
@@ -154,5 +147,5 @@ def _collated(task: Collates, examples: Sequence[Any], indices: Sequence[int]) -
 
 
 def _ignore_ctrl_c(worker: int) -> None:
-    """Leave Ctrl-C to the main process, which ends its update with the help of its workers."""
+    """Leave Ctrl-C to the main process, which still needs its workers to end the update."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

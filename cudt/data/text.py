@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,15 +82,19 @@ class HubSet:
                 raise ValueError(f"the cache has commit {commit}, not '{self.revision}'")
         return _picked(table.to_pandas(), source, columns, commit)
 
-    def missing(self, splits: Iterable[str], data_root: Path | None) -> str:
-        """How to get the dataset; empty if its files are here, or the hub or its cache has it."""
-        if hub.is_reachable() or all(self._files(split, data_root) for split in splits):
-            return ""
+    def find(self, split: str, data_root: Path | None) -> None:
+        """Refuse a split if neither its files nor the hub nor its cache is here."""
+        if self._files(split, data_root) or hub.is_reachable():
+            return
         import datasets  # takes long
 
-        cached = Path(datasets.config.HF_DATASETS_CACHE, self.repository.replace("/", "___"))
-        how = f"dataset {self.repository} is not on this machine; {self._how_to_get(data_root)}"
-        return "" if cached.is_dir() else how
+        if not Path(
+            datasets.config.HF_DATASETS_CACHE, self.repository.replace("/", "___")
+        ).is_dir():
+            raise UserError(
+                f"dataset '{self.repository}', split {split}: not on this machine; "
+                f"{self._how_to_get(data_root)}"
+            )
 
     def _folder(self, data_root: Path | None) -> Path:
         return (data_root or DEFAULT_ROOT) / self.repository.split("/")[-1]

@@ -259,8 +259,7 @@ def _records(config: sections.Alpaca, data_root: Path | None) -> Records:
     return HubSet(REPOSITORY, revision=config.revision).read("train", COLUMNS, data_root)
 
 
-def missing(config: sections.Alpaca, data_root: Path | None) -> str:
-    """What is missing of Alpaca and how to get it; empty for your own file."""
-    if config.file is not None or ((data_root or DEFAULT_ROOT) / FILE).is_file():
-        return ""
-    return HubSet(REPOSITORY).missing(["train"], data_root)
+def find(config: sections.Alpaca, data_root: Path | None) -> None:
+    """Refuse Alpaca if it is not here; your own file is read when it is used."""
+    if config.file is None and not ((data_root or DEFAULT_ROOT) / FILE).is_file():
+        HubSet(REPOSITORY, revision=config.revision).find("train", data_root)

@@ -145,9 +145,14 @@ def build_task(config: NamedSection, data_root: Path | None, pretrained: str | N
 
 
 def missing_data(config: NamedSection, data_root: Path | None) -> str:
-    """What is missing of the data of a task and how to get it; empty if nothing is."""
-    missing = getattr(plugins.load("task", config.name), "missing", None)
-    return missing(config, data_root) if missing else ""
+    """What is missing of the data of a task and how to get it; empty if nothing is. A task's module
+    may define `find(config, data_root)`, which refuses missing data without reading others.
+    """
+    try:
+        getattr(plugins.load("task", config.name), "find", lambda *_: None)(config, data_root)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def published(data_root: Path | None) -> dict[str, str]:

@@ -29,7 +29,7 @@ import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from cudt.config.tasks import LossName, Mnli, Text, TextSection
+from cudt.config.tasks import LossName, Text, TextSection
 from cudt.data import text as data
 from cudt.data.hub import load_tokenizer
 from cudt.data.loader import Batch
@@ -38,26 +38,10 @@ from cudt.noise import TextNoise
 from cudt.tasks.base import IGNORED, SPLITS, Split, Task, warn_of_leaks
 from cudt.utils.errors import UserError
 
-#: The published datasets by the name of their task, as the recipe of one's own texts.
-PUBLISHED = {
-    "imdb": Text(
-        name="text",
-        hub="stanfordnlp/imdb",
-        subset="plain_text",
-        train="train",
-        test="test",
-        text="text",
-        label="label",
-    ),
-    "mnli": Text(
-        name="text",
-        hub="nyu-mll/glue",
-        subset="mnli",
-        train="train",
-        test="validation_matched",
-        text=["premise", "hypothesis"],
-        label="label",
-    ),
+#: The keys of task `text` that make it a published dataset, by the name of its task.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "imdb": {"hub": "stanfordnlp/imdb", "subset": "plain_text", "text": "text"},
+    "mnli": {"hub": "nyu-mll/glue", "subset": "mnli", "text": ["premise", "hypothesis"]},
 }
 #: The default maximum length, since the cost of attention grows with the square of the length.
 _LONG = 512
@@ -250,6 +234,7 @@ def build(
     config: TextSection, data_root: Path | None, pretrained: str | None
 ) -> TextClassification:
     """The task on the texts that a recipe names; training data are read now."""
+    find(config, data_root)
     tokenizer = load_tokenizer(pretrained, data_root)
     source = _source(config)
     names = {split: name for split in SPLITS if (name := getattr(source, split)) is not None}
@@ -269,8 +254,6 @@ def build(
         chosen = _chosen(config, split, len(texts), is_held_out="validation" not in names)
         return [Row(f"{names[part]}-{row}", texts[row], index[labels[row]]) for row in chosen]
 
-    if source.hub is None:  # read later, but a missing file is reported now
-        data.find_files(source.test, data_root)
     max_length = config.max_length or min(tokenizer.model_max_length, _LONG)
     task = TextClassification(rows, classes, tokenizer, max_length, config.loss)
     task.commit = train.commit
@@ -292,8 +275,9 @@ def _source(config: TextSection) -> Text:
     """Which texts are read: those of the section, or of a published dataset."""
     if isinstance(config, Text):
         return config
-    test = {"test": config.test} if isinstance(config, Mnli) else {}
-    return PUBLISHED[config.name].model_copy(update={"revision": config.revision, **test})
+    names = {"train": "train", "test": getattr(config, "test", "test"), "label": "label"}
+    keys = {"name": "text", **names, **PUBLISHED[config.name], "revision": config.revision}
+    return Text.model_validate(keys)
 
 
 def _read(source: Text, name: str, data_root: Path | None) -> Records:
@@ -302,13 +286,14 @@ def _read(source: Text, name: str, data_root: Path | None) -> Records:
     columns = Columns(tuple(texts), source.label)
     if source.hub is None:
         return data.read_files(data.find_files(name, data_root), columns)
-    known = HubSet(source.hub, source.subset, source.revision)
-    return known.read(name, columns, data_root)
+    return HubSet(source.hub, source.subset, source.revision).read(name, columns, data_root)
 
 
-def missing(config: TextSection, data_root: Path | None) -> str:
-    """What is missing of a dataset of the hub and how to get it; empty for files."""
+def find(config: TextSection, data_root: Path | None) -> None:
+    """Refuse texts that are not here."""
     source = _source(config)
-    if source.hub is None:
-        return ""
-    return HubSet(source.hub, source.subset).missing((source.train, source.test), data_root)
+    for name in (source.train, source.test):
+        if source.hub is None:
+            data.find_files(name, data_root)
+        else:
+            HubSet(source.hub, source.subset, source.revision).find(name, data_root)

@@ -27,7 +27,7 @@ from cudt.data.loader import Batch
 from cudt.data.video import Footage, Frames, digest_of
 from cudt.tasks.base import IGNORED, Split
 from cudt.tasks.text import Classification, Row
-from cudt.tasks.video import VideoDenoising, windows_task
+from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import UserError
 
 PRAISE = ("good", "great", "superb", "lovely", "brilliant", "charming", "fine", "moving")
@@ -124,7 +124,7 @@ def shapes(
         for number in range(getattr(config, split)):
             frames = make_clip(rng, config.clip_length, config.size)
             clips.append(Footage(f"clip-{number}", frames, digest_of(frames)))
-    return windows_task(config, footage.__getitem__, is_held_out=False)
+    return VideoDenoising(config, footage.__getitem__, has_validation=True)
 
 
 def make_clip(rng: np.random.Generator, length: int, size: int) -> Frames:

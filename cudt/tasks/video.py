@@ -66,30 +66,66 @@ class VideoDenoising(Task):
     input_is_answer = True
     windows_of_clips = True
 
-    def __init__(self, windows: Callable[[Split], list[Window]], n_frames: int, size: int) -> None:
-        self._windows = functools.cache(windows)
-        self._checked: set[Split] = {"train"}
-        self.n_frames = n_frames
-        self.height = self.width = size
+    def __init__(
+        self,
+        config: VideoSection,
+        footage: Callable[[Split], Sequence[Footage]],
+        *,
+        has_validation: bool,
+    ) -> None:
+        """Without validation clips, validation is the end of each training clip."""
+        self._config, self._has_validation = config, has_validation
+        self._footage = functools.cache(footage)
+        self._examples: dict[Split, list[Window]] = {}
+        self.n_frames = config.frames
+        self.height = self.width = config.size
 
     def tested_on(self, other: Task) -> VideoDenoising:
         assert isinstance(other, VideoDenoising)
         return VideoDenoising(
-            lambda split: (other if split == "test" else self)._windows(split),
-            *(self.n_frames, self.height),
+            self._config,
+            lambda split: (other if split == "test" else self)._footage(split),
+            has_validation=self._has_validation,
         )
 
     def examples(self, split: Split) -> Sequence[Window]:
-        if split not in self._checked:
-            self._checked.add(split)
-            train, own = (
-                {id(one.footage): one.footage.digest for one in self._windows(part)}
-                for part in ("train", split)
+        if split not in self._examples:
+            self._examples[split] = self._windows(split)
+            if split == "test" or (split == "validation" and self._has_validation):
+                own, train = (
+                    [clip.digest for clip in self._footage(one)] for one in (split, "train")
+                )
+                warn_of_leaks(split, own, train)
+        return self._examples[split]
+
+    def _windows(self, split: Split) -> list[Window]:
+        """The windows of a split: a stride apart in training, otherwise without overlap."""
+        config, found = self._config, list[Window]()
+        is_cut, held_out = not self._has_validation and split != "test", split == "validation"
+        for clip in self._footage("train" if is_cut else split):
+            start, stop = 0, len(clip.frames)
+            if is_cut:
+                end = round((1 - config.validation_share) * stop)
+                # A clip that is too short for both parts is for training.
+                if min(end, stop - end) >= config.frames:
+                    start, stop = (end, stop) if held_out else (0, end)
+                elif held_out:
+                    continue
+            if stop - start < config.frames:
+                message = f"skipped {split} clip '{clip.name}': shorter than task.frames"
+                warnings.warn(message, DataWarning, stacklevel=2)
+            stride = config.stride if split == "train" else config.frames
+            found += [
+                Window(f"{split}/{clip.name}/{first}", clip, first, config.frames)
+                for first in range(start, stop - config.frames + 1, stride)
+            ]
+        if not found:
+            raise UserError(
+                f"no {split} clip has {config.frames} frames; lower task.frames, or change "
+                "task.validation_share"
             )
-            # Without validation clips, validation is another part of the training clips.
-            others = [digest for clip, digest in own.items() if clip not in train]
-            warn_of_leaks(split, others, train.values())
-        return self._windows(split)
+        order = np.random.default_rng(config.data_seed).permutation(len(found))
+        return [found[index] for index in sorted(order[: getattr(config.limit, split)])]
 
     def collate(self, examples: Sequence[Window]) -> Batch:
         frames = np.stack([window.frames for window in examples])
@@ -111,7 +147,7 @@ class VideoDenoising(Task):
         grey.
         """
         counts: Frames = np.zeros(256, np.int64)
-        for window in self._windows("train"):
+        for window in self.examples("train"):
             counts += np.bincount(window.frames.ravel(), minlength=256)
         n, total, squares = (int(counts @ np.arange(256) ** power) for power in range(3))
         return self.height * self.width * (squares / n - (total / n) ** 2)
@@ -119,52 +155,13 @@ class VideoDenoising(Task):
     def fingerprint(self, splits: Sequence[Split]) -> str:
         digest = hashlib.blake2b(digest_size=8)
         for split in splits:
-            for one in self._windows(split):
+            for one in self.examples(split):
                 line = f"{split} {one.id} {one.footage.digest} {one.start} {one.length}\n"
                 digest.update(line.encode())
         return digest.hexdigest()
 
     def pictures(self, values: Tensor) -> Frames:
         return values.detach().round().clamp(0, PEAK).to(torch.uint8).cpu().numpy()
-
-
-def windows_task(
-    config: VideoSection, footage: Callable[[Split], Sequence[Footage]], *, is_held_out: bool
-) -> VideoDenoising:
-    """The task on the clips of each split; `is_held_out` validation is the end of each training
-    clip.
-    """
-    footage = functools.cache(footage)
-
-    def windows(split: Split) -> list[Window]:
-        held_out = is_held_out and split == "validation"
-        found: list[Window] = []
-        for clip in footage("train" if held_out else split):
-            start, stop = 0, len(clip.frames)
-            if is_held_out and split != "test":
-                end = round((1 - config.validation_share) * stop)
-                # A clip that is too short for both parts is for training.
-                if min(end, stop - end) >= config.frames:
-                    start, stop = (end, stop) if held_out else (0, end)
-                elif held_out:
-                    continue
-            if stop - start < config.frames:
-                message = f"skipped {split} clip '{clip.name}': shorter than task.frames"
-                warnings.warn(message, DataWarning, stacklevel=2)
-            stride = config.stride if split == "train" else config.frames
-            found += [
-                Window(f"{split}/{clip.name}/{first}", clip, first, config.frames)
-                for first in range(start, stop - config.frames + 1, stride)
-            ]
-        if not found:
-            raise UserError(
-                f"no {split} clip has {config.frames} frames (task.frames); lower it"
-                f"{' or raise task.validation_share' if held_out else ''}"
-            )
-        order = np.random.default_rng(config.data_seed).permutation(len(found))
-        return [found[index] for index in sorted(order[: getattr(config.limit, split)])]
-
-    return VideoDenoising(windows, config.frames, config.size)
 
 
 # ---------------------------------------------------------------- where clips come from
@@ -179,7 +176,7 @@ def build(config: VideoSection, data_root: Path | None, pretrained: str | None) 
     def footage(split: Split) -> list[Footage]:
         return data.prepare(clips[split], config.size, f"{config.name} {split}")
 
-    return windows_task(config, footage, is_held_out=validation is None)
+    return VideoDenoising(config, footage, has_validation=validation is not None)
 
 
 def _clips(config: VideoSection, split: Split, data_root: Path | None) -> list[Clip]:
@@ -201,10 +198,6 @@ def _clips(config: VideoSection, split: Split, data_root: Path | None) -> list[C
     return [Clip(prefix + clip.name, clip.files) for clip in clips]
 
 
-def missing(config: VideoSection, data_root: Path | None) -> str:
-    """Which clips are missing and how to get them; empty if none are."""
-    try:
-        build(config, data_root, None)
-    except UserError as error:
-        return str(error)
-    return ""
+def find(config: VideoSection, data_root: Path | None) -> None:
+    """Refuse clips that are not here."""
+    build(config, data_root, None)

@@ -300,7 +300,7 @@ def test_without_a_file_the_published_dataset_is_read_below_the_data_root(
     published = build(tmp_path, pretrained, file=None)
     assert published.fingerprint(SPLITS) == build(folder, pretrained).fingerprint(SPLITS)
     assert missing_data(section, tmp_path) == ""
-    with pytest.raises(UserError, match="`hf download tatsu-lab/alpaca .* --revision v1`"):
+    with pytest.raises(UserError, match=r"`hf download tatsu-lab/alpaca .* --revision v1`"):
         build(tmp_path, pretrained, file=None, revision="v1").examples("train")
 
 

@@ -99,9 +99,9 @@ def test_parquet_files_below_the_data_root_come_before_the_hub(tmp_path):
             )
             write(file, pd.DataFrame({"text": [str(part)], "label": [1]}))
         assert known.read("train", COLUMNS, tmp_path).texts == [("0",), ("1",)]
-        assert known.missing(["train"], tmp_path) == ""
-        command = f"hf download {known.repository} --repo-type dataset"
-        assert command in known.missing(["train", "test"], tmp_path)
+        known.find("train", tmp_path)
+        with pytest.raises(UserError, match=f"hf download {known.repository} --repo-type dataset"):
+            known.find("test", tmp_path)
 
 
 def test_a_dataset_of_the_hub_is_read_in_the_version_of_the_recipe(tmp_path, monkeypatch):
@@ -119,7 +119,7 @@ def test_a_dataset_of_the_hub_is_read_in_the_version_of_the_recipe(tmp_path, mon
         found = HubSet("o/films", "plain", revision).read("train", COLUMNS, tmp_path)
         assert (found.texts, found.labels, found.commit) == ([("one",)], [1], "a" * 40)
         assert asked[-1] == (("o/films", "plain"), {"split": "train", "revision": revision})
-    with pytest.raises(UserError, match="the cache has commit a+, not 'v1'"):
+    with pytest.raises(UserError, match=r"the cache has commit a+, not 'v1'"):
         HubSet("o/films", "plain", "v1").read("train", COLUMNS, tmp_path)
     monkeypatch.setattr(hub, "is_reachable", lambda: True)
     assert HubSet("o/films", "plain", "v1").read("train", COLUMNS, tmp_path).texts == [("one",)]

@@ -26,7 +26,7 @@ def test_a_set_of_the_hub_and_a_model_are_reported_with_how_to_get_them(full, tm
 def test_a_set_of_videos_is_reported_with_where_it_comes_from(full, tmp_path):
     (data,) = needs.missing(full["depth · ucsd-dust"], tmp_path)
     assert data.startswith(
-        f"dataset UCSDped2: no clips (*.tif, *.tiff) in a folder UCSDped2/Train in {tmp_path}/ucsd; "
+        f"ucsd train data: no clips in a folder UCSDped2/Train in {tmp_path}/ucsd; "
         "download the archive from http"
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from math import log
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,6 @@ from tests.pretrained import tiny_llama, tiny_llama_tokenizer
 INSTRUCTION = "Sort these words by length, and say which of them is the longest."
 GIVEN = "a list of words that is much longer than it needs to be, from ant to zebra and back again"
 EOS = 1
-REAL = Path(os.environ.get("CUDT_DATA_ROOT", "")) / alpaca.FILE
 
 
 def merging_tokenizer() -> PreTrainedTokenizerFast:
@@ -148,21 +145,6 @@ def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_ha
     assert short.start == prompt - 2
 
 
-@TOKENIZERS
-@pytest.mark.parametrize("output", ["a", "zebra " * 60])
-@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
-def test_prompt_and_response_fit_every_length(tokenizer, output):
-    whole = len(tokenizer(output, add_special_tokens=False)["input_ids"]) + 1
-    for max_length in range(250, 600, 7):
-        example = example_of(output, max_length, tokenizer)
-        n_response = len(example.tokens) - example.start
-        assert len(example.tokens) <= max_length
-        assert n_response >= 1
-        assert (example.tokens[-1] == EOS) == (n_response == whole)
-        prompt = tokenizer.decode(example.tokens[1 : example.start].tolist())
-        assert prompt.endswith("\n\n### Response:\n")
-
-
 def test_cut_and_skipped_examples_are_reported_with_their_number():
     texts = [("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")]
     texts += [("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")]
@@ -262,15 +244,10 @@ def test_every_instruction_is_in_one_split_by_seed_and_a_limit_changes_no_other(
     assert ids(build(folder, pretrained, data_seed=1)) != whole
     few = ids(build(folder, pretrained, limit=Limit(train=5, test=3)))
     assert few == [whole[0][:5], whole[1], whole[2][:3]]
+    other = build(folder, pretrained, max_length=399)
+    assert other.fingerprint(SPLITS) != build(folder, pretrained).fingerprint(SPLITS)
     with pytest.raises(UserError, match="40 instructions are too few for three splits"):
         build(folder, pretrained, validation_share=0.001).examples("train")
-
-
-def test_examples_of_the_training_data_are_reported(folder, pretrained):
-    # Every other one of the 40 instructions is one of four.
-    task = build(folder, pretrained)
-    with pytest.warns(DataWarning, match=r"test data: \d of 8 are also in the training"):
-        task.examples("test")
 
 
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
@@ -302,27 +279,3 @@ def test_without_a_file_the_published_dataset_is_read_below_the_data_root(
     assert missing_data(section, tmp_path) == ""
     with pytest.raises(UserError, match=r"`hf download tatsu-lab/alpaca .* --revision v1`"):
         build(tmp_path, pretrained, file=None, revision="v1").examples("train")
-
-
-def test_the_fingerprint_changes_with_data_split_and_length(folder, tmp_path, pretrained):
-    fingerprint = build(folder, pretrained).fingerprint(SPLITS)
-    rows = json.loads((folder / "own.json").read_text())
-    (tmp_path / "own.json").write_text(json.dumps([*rows[:-1], {**rows[-1], "output": "red"}]))
-    assert build(tmp_path, pretrained).fingerprint(SPLITS) != fingerprint
-    for changes in ({"max_length": 399}, {"data_seed": 1}, {"limit": Limit(train=23)}):
-        assert build(folder, pretrained, **changes).fingerprint(SPLITS) != fingerprint
-
-
-@pytest.mark.skipif(not REAL.is_file(), reason="needs real data: set CUDT_DATA_ROOT")
-@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
-def test_the_real_instructions_are_read_and_begin_with_the_template(pretrained):
-    limit = Limit(train=100, validation=20, test=20)
-    task = build(REAL.parents[1], pretrained, file=None, limit=limit, max_length=512)
-    # A few of the published instructions have no output.
-    assert 95 <= len(task.examples("train")) <= 100
-    for example in task.examples("train"):
-        prompt = task.tokenizer.decode(example.tokens[1 : example.start])
-        assert prompt.startswith("Below is an instruction that describes a task")
-        assert prompt.endswith("### Response:\n")
-        assert example.start < len(example.tokens) <= 512
-    assert 2 < task.reference_loss() < 4

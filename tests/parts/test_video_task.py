@@ -93,12 +93,6 @@ def test_the_end_of_each_training_clip_is_for_validation_and_shares_no_frame_wit
     assert "short" not in starts(made, "validation")
 
 
-def test_validation_clips_are_used_completely():
-    made = task([clip("a", 8)], [clip("v", 9, seed=4)])
-    assert starts(made, "train") == {"a": [0, 2, 4]}
-    assert starts(made, "validation") == {"v": [0, 4]}
-
-
 def test_a_clip_shorter_than_a_window_is_skipped_and_a_split_of_them_is_refused():
     made = task([clip("a", 24), clip("walk/3", 3)])
     with pytest.warns(DataWarning, match="skipped train clip 'walk/3': shorter than task.frames"):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from tokenizers import processors
+from transformers import AutoModelForCausalLM
 
 from cudt.config.models import Causal
 from cudt.config.tasks import Alpaca as AlpacaSection
@@ -27,28 +27,7 @@ from tests.pretrained import tiny_llama, tiny_llama_tokenizer
 INSTRUCTION = "Sort these words by length, and say which of them is the longest."
 GIVEN = "a list of words that is much longer than it needs to be, from ant to zebra and back again"
 EOS = 1
-
-
-def merging_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer that merges byte pairs: a text may have fewer tokens than its prefix."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=420,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )
-    texts = [prompt_text(INSTRUCTION, GIVEN), prompt_text(INSTRUCTION, "")]
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", 0)]
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
-
-
-BYTES, MERGES = tiny_llama_tokenizer(), merging_tokenizer()
-TOKENIZERS = pytest.mark.parametrize("tokenizer", [BYTES, MERGES], ids=["bytes", "merges"])
+BYTES = tiny_llama_tokenizer()
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +46,8 @@ def of_texts(*texts: tuple[str, str, str], max_length: int = 400, tokenizer: Any
     return Alpaca(lambda split: rows, tokenizer or tiny_llama_tokenizer(), max_length)
 
 
-def length(text: str, tokenizer: Any = BYTES) -> int:
-    return len(tokenizer(text)["input_ids"])
+def length(text: str) -> int:
+    return len(BYTES(text)["input_ids"])
 
 
 def example_of(output: str, max_length: int, tokenizer: Any = None) -> Dialogue:
@@ -91,27 +70,20 @@ def test_the_template_is_alpacas_with_and_without_an_input():
     )
 
 
-@TOKENIZERS
-@pytest.mark.parametrize("given", ["", "  \n " + GIVEN])
-def test_the_prompt_fits_every_length_and_keeps_the_template(tokenizer, given):
-    alone = length(prompt_text("", ""), tokenizer)
-    for most in range(alone - 2, length(prompt_text(INSTRUCTION, given), tokenizer) + 2):
-        fitted = fitted_prompt(tokenizer, INSTRUCTION, given, most)
-        if most < alone:
-            assert fitted is None
-            continue
-        assert fitted is not None
-        tokens, is_cut = fitted
-        text = tokenizer.decode(tokens[1:])
+@pytest.mark.parametrize("given", ["", GIVEN])
+def test_the_prompt_fits_every_length_and_keeps_the_template(given):
+    whole, alone = length(prompt_text(INSTRUCTION, given)), length(prompt_text("", ""))
+    for most in range(alone, whole + 2):
+        tokens, is_cut = fitted_prompt(BYTES, INSTRUCTION, given, most) or ([], True)
+        text = BYTES.decode(tokens[1:])
         assert len(tokens) <= most
         assert text.startswith("Below is an instruction that describes a task")
         assert text.endswith("\n\n### Response:\n")
-        assert is_cut == (text != prompt_text(INSTRUCTION, given))
-    # As little as needed is cut, from the end of the input.
-    tokens, _ = fitted_prompt(
-        BYTES, INSTRUCTION, GIVEN, length(prompt_text(INSTRUCTION, GIVEN)) - 7
-    ) or ([], 0)
-    assert BYTES.decode(tokens[1:]) == prompt_text(INSTRUCTION, GIVEN[:-7])
+        assert is_cut == (text != prompt_text(INSTRUCTION, given)) == (most < whole)
+        # The input is cut at its end first.
+        if given and whole - most < len(given):
+            assert text == prompt_text(INSTRUCTION, given[: len(given) - max(0, whole - most)])
+    assert fitted_prompt(BYTES, INSTRUCTION, given, alone - 1) is None
 
 
 def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
@@ -176,28 +148,23 @@ def test_labels_are_the_next_tokens_if_these_belong_to_the_response():
     assert [task.length(example) for example in examples] == [6, 3]
 
 
-def chosen(batch: dict[str, Any]) -> list[set[int]]:
-    return [{*(row != IGNORED).nonzero().squeeze(1).tolist()} for row in batch["labels"]]
-
-
 def test_a_thinned_batch_keeps_some_labels_of_each_example_all_equally_often():
     task = of_texts(("Say.", "", "red and blue"), ("Say.", "", "no"))
     batch = task.collate(task.examples("train"))
     counts = torch.zeros(batch["labels"].shape)
     for seed in range(400):
         few = task.thinned(batch, 4, seed)
-        counts += few["labels"] != IGNORED
-        assert [len(one) for one in chosen(few)] == [4, 3]
         kept = few["labels"] != IGNORED
+        counts += kept
+        assert kept.sum(1).tolist() == [4, 3]
         assert torch.equal(few["labels"][kept], batch["labels"][kept])
         assert torch.equal(kept.flatten().nonzero().squeeze(1), few["labelled"])
-    again = task.thinned(batch, 4, 0)
-    assert torch.equal(again["labels"], task.thinned(batch, 4, 0)["labels"])
+    again = task.thinned(batch, 4, 399)
+    assert torch.equal(again["labels"], few["labels"])
     # Each of 13 labels in 4 of 13 draws, up to four standard errors.
     drawn = counts[0][batch["labels"][0] != IGNORED] / 400
     assert len(drawn) == 13
     assert ((drawn - 4 / 13).abs() < 4 * (4 / 13 * 9 / 13 / 400) ** 0.5).all()
-    assert all(few[name] is batch[name] for name in ("input_ids", "attention_mask", "ids"))
 
 
 # ---------------------------------------------------------------- losses

@@ -96,25 +96,19 @@ def test_a_task_uses_the_loss_of_its_recipe_and_the_reference_follows(name, tmp_
 # ---------------------------------------------------------------- splits
 
 
-def test_validation_is_held_out_of_train_by_seed(tmp_path, pretrained):
-    task = build(tmp_path, pretrained, validation_share=0.25)
-    ids = {split: list(tokens(task, split)) for split in SPLITS}
-    assert [len(ids[split]) for split in SPLITS] == [45, 15, 30]
-    assert not set(ids["train"]) & set(ids["validation"])
-    assert all(name.startswith("train.csv-") for name in ids["validation"])
-    again = build(tmp_path, pretrained, validation_share=0.25)
-    assert list(tokens(again, "validation")) == ids["validation"]
-    other = build(tmp_path, pretrained, validation_share=0.25, data_seed=1)
-    assert set(tokens(other, "validation")) != set(ids["validation"])
+def test_validation_is_held_out_of_train_by_seed_and_a_limit_keeps_ids(tmp_path, pretrained):
+    def ids(**changes: Any) -> dict[str, set[str]]:
+        task = build(tmp_path, pretrained, validation_share=0.25, **changes)
+        return {split: {one.id for one in task.examples(split)} for split in SPLITS}
 
-
-def test_a_limit_draws_from_all_of_a_split_and_keeps_ids(tmp_path, pretrained):
-    whole = build(tmp_path, pretrained)
-    few = build(tmp_path, pretrained, limit={"train": 10, "test": 7})
-    assert [len(few.examples(split)) for split in SPLITS] == [10, 6, 7]
-    assert tokens(few, "train").items() <= tokens(whole, "train").items()
-    # The file is sorted by label: the first rows have only one class.
-    assert len({example.label for example in few.examples("train")}) == 2
+    whole, few = ids(), ids(limit={"train": 10, "test": 7})
+    assert [len(whole[split]) for split in SPLITS] == [45, 15, 30]
+    assert whole["train"] | whole["validation"] == {f"train.csv-{row}" for row in range(60)}
+    assert [len(few[split]) for split in SPLITS] == [10, 15, 7]
+    assert all(few[split] <= whole[split] for split in SPLITS)
+    # The file is sorted by label: rows are drawn from both halves.
+    assert len({int(name.partition("-")[2]) < 30 for name in few["train"]}) == 2
+    assert ids(data_seed=1)["validation"] != whole["validation"]
 
 
 def test_test_data_are_read_when_they_are_used(tmp_path, pretrained):

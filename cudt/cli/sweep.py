@@ -24,7 +24,7 @@ from cudt.utils.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cudt.sweep.definition import Sweep
+    from cudt.sweep.search import Sweep
     from cudt.sweep.worker import SweepOptions
 
 Search = Annotated[
@@ -94,7 +94,7 @@ def _print_plan(loaded: Sweep, options: SweepOptions, console: Console) -> None:
     rows = command.plan(loaded, options)
     for number, (run, state) in enumerate(rows, 1):
         console.print(f"{number:>4}  {run}  {state}", soft_wrap=True, highlight=False)
-    to_do = sum(state in ("to do", "started") for _, state in rows)
+    to_do = sum(state == "to do" for _, state in rows)
     console.print(f"{len(rows)} trials, {len(rows) - to_do} done, {to_do} to do")
     try:
         command.check(loaded, options)
@@ -117,13 +117,13 @@ def _run(loaded: Sweep, options: SweepOptions, console: Console) -> None:
 
 
 def _loaded(search: str | None, recipe: str | None) -> Sweep:
-    from cudt.sweep import definition
+    from cudt.sweep.search import load
 
     if search is None:
         raise UserError(
             "--search: missing; name a search file, or take part in a running sweep with --join"
         )
-    return definition.load(search, recipe)
+    return load(search, recipe)
 
 
 def _joined(search: str | None, storage: str | None) -> Sweep:

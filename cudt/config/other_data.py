@@ -1,8 +1,7 @@
 """`--on`: test data of another task, for runs that were never trained on it.
 
-The other task gets the keys that tasks of its family share, such as the size of frames, from the
-run's own section: its examples must have the shape of the run's. All other keys, such as a folder,
-are its own.
+Keys that tasks of its family share, such as the size of frames, come from the run's own section:
+the examples must have the shape of the run's.
 """
 
 from __future__ import annotations
@@ -21,16 +20,14 @@ from cudt.utils.errors import UserError
 
 @dataclass(frozen=True)
 class OtherData:
-    """The test data of another task: of the task or the recipe `name`, whose section is `task`."""
+    """The test data of the task or the recipe `name`, whose section is `task`."""
 
     name: str
     task: NamedSection
 
 
 def named(own: NamedSection, name: str, source: str = "--on") -> OtherData:
-    """The test data of a task or a recipe, for a run with the section `own`; `source` is the option
-    or key that names it.
-    """
+    """The test data of a task or a recipe, for a run with the section `own`."""
     values: dict[str, Any] = {"name": name}
     if name not in plugins.names("task"):
         recipe = recipes.load(name)

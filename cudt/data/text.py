@@ -19,8 +19,8 @@ import pandas as pd
 
 from cudt.data import hub
 from cudt.data.hub import DEFAULT_ROOT, reading
-from cudt.utils.errors import UserError, did_you_mean
-from cudt.utils.shown import shown
+from cudt.utils.errors import UserError
+from cudt.utils.text import did_you_mean, shown
 
 Label = int | str
 #: Cells stay as they are: "NA" is a word, and "01" is no number.
@@ -92,7 +92,7 @@ class HubSet:
             datasets.config.HF_DATASETS_CACHE, self.repository.replace("/", "___")
         ).is_dir():
             raise UserError(
-                f"dataset '{self.repository}', split {split}: not on this machine; "
+                f"dataset {self.repository}: split '{split}' is not on this machine; "
                 f"{self._how_to_get(data_root)}"
             )
 

@@ -23,10 +23,10 @@ from filelock import FileLock
 from PIL import Image
 
 from cudt.data.hub import reading
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 from cudt.utils.files import cache_folder, replacing
-from cudt.utils.progress import track
+from cudt.utils.text import track
 
 survive_torchvision_mismatch()
 from torchvision.transforms.v2 import functional  # noqa: E402

@@ -32,10 +32,9 @@ from cudt.runs.run import Run, RunFolder
 from cudt.tasks.alpaca import Alpaca, fitted_prompt
 from cudt.training.train import load, sigma_of
 from cudt.utils import processes
-from cudt.utils.device import DeviceName
+from cudt.utils.device import DeviceName, sent
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.progress import Track
-from cudt.utils.transfer import sent
+from cudt.utils.text import Track
 
 Completion = dict[str, str]
 FOLDER = "extra/completions"
@@ -206,7 +205,7 @@ def _write_as_they_come(
 
 def _write(run: Run, file: str, completions: Sequence[Completion]) -> None:
     if not (run.path / file).is_file():
-        run.forget(file)
+        run.delete(file)
     with run.replacing(file) as temporary:
         text = json.dumps(completions, indent=1, ensure_ascii=False)
         temporary.write_text(f"{text}\n", encoding="utf-8")

@@ -52,7 +52,7 @@ def _evaluate(
     path: Path, weights: Any, grid: Grid, device: str, data_root: Any, options: Any
 ) -> None:
     run = open_run(path, weights)
-    with run.locked():
+    with run.locked(wait=True):
         evaluate_ood(run, grid, device, data_root, _untracked, **options)
 
 

@@ -30,7 +30,7 @@ from cudt.evaluation import tables
 from cudt.runs import info
 from cudt.runs.run import OWN, RunFolder, find_runs
 from cudt.utils.errors import UserError
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command
 
 #: Runs that differ in nothing but their seed have these in common.
 GROUP = ["recipe", "objective", "variant"]

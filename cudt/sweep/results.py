@@ -2,7 +2,6 @@
 
 sweep.yaml       the search file; its recipe is base.yaml, the recipe as it was when the sweep began
 sweep.json       what was searched, by which score, and progress
-trials.csv       long: setting, arm, trial, name, value
 trials_wide.csv  one row per trial
 best.csv         the best trial of each arm in each setting, and what the arm spent
 best.yaml        the recipe of the best run of all; best/ has one for each arm in each setting
@@ -21,14 +20,13 @@ from typing import Any
 import pandas as pd
 
 from cudt import __version__
-from cudt.sweep.definition import Sweep, as_word, setting_name
-from cudt.sweep.search import Range, Settings
+from cudt.sweep.search import Range, Sweep, as_word, label
 from cudt.sweep.studies import ArmStudy
-from cudt.utils.files import file_name, write_if_changed
+from cudt.utils.files import file_name, write_text
 
 #: The columns of a trial besides its settings.
 FACTS = (
-    *("run", "seconds", "deaths", "updates", "best_epoch", "validation_loss", "validation_metric"),
+    *("run", "seconds", "updates", "best_epoch", "validation_loss", "validation_metric"),
     *("feasible", "violated", "monotone", "reason"),
 )
 
@@ -38,7 +36,6 @@ class Results:
     """A sweep's tables."""
 
     sweep: Sweep
-    studies: Sequence[ArmStudy]
     folder: Path
     trials: pd.DataFrame
     best: pd.DataFrame
@@ -49,24 +46,18 @@ class Results:
         """The number of trials in a state."""
         return int((self.trials["state"] == state).sum())
 
-    def chosen(self, row: Any) -> tuple[ArmStudy, Settings]:
-        """The study of a row of `best`, and the settings with the types of the search file."""
-        names = (row["setting"], row["arm"])
-        study = next(one for one in self.studies if (setting_name(one.setting), one.name) == names)
-        return study, study.cells()[row["trial"]].settings or {}
-
 
 def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path) -> Results:
     """Write every file except the studies."""
     trials = wide(sweep, studies)
     best = best_of_arms(trials, sweep)
-    made = Results(sweep, studies, folder, trials, best, sum(one.n_left for one in studies))
-    tables = {"trials_wide.csv": trials, "trials.csv": _long(trials), "best.csv": best}
+    made = Results(sweep, folder, trials, best, sum(one.n_left for one in studies))
+    tables = {"trials_wide.csv": trials, "best.csv": best}
     texts = {name: table.to_csv(index=False) for name, table in tables.items()}
-    texts |= {**sweep.texts(), **_best_recipes(made)}
+    texts |= {**sweep.texts(), **_best_recipes(made, studies)}
     texts["sweep.json"] = json.dumps(_info(made), indent=2, ensure_ascii=False) + "\n"
     for name, text in texts.items():
-        write_if_changed(folder / name, text)
+        write_text(folder / name, text)
     return made
 
 
@@ -77,25 +68,17 @@ def wide(sweep: Sweep, studies: Sequence[ArmStudy]) -> pd.DataFrame:
         for number, cell in study.cells().items():
             if cell.settings is None:
                 continue
-            row = {"setting": setting_name(study.setting), "arm": study.name, "trial": number}
+            row = {"setting": label(study.setting), "arm": study.name, "trial": number}
             score = cell.trial.value if cell.state == "finished" else None
             settings = {
                 # None would be an empty cell, which means that the arm does not vary the setting.
                 key: as_word(one) if one is None or isinstance(one, bool) else one
                 for key, one in {**study.setting, **cell.settings}.items()
             }
-            facts = {key: one for key, one in cell.facts.items() if key in FACTS}
-            rows.append({**row, "state": cell.state, "score": score, **settings, **facts})
+            rows.append({**row, "state": cell.state, "score": score, **settings, **cell.facts})
     columns = ["setting", "arm", "trial", "state", "score", *sweep.keys, *FACTS]
     # dtype object: otherwise integers become floats in a column with an empty cell.
     return pd.DataFrame(rows, columns=columns, dtype=object).astype({"score": float})
-
-
-def _long(trials: pd.DataFrame) -> pd.DataFrame:
-    """One row per value, so that the columns are the same for every sweep."""
-    keys = ["setting", "arm", "trial"]
-    melted = trials.astype(object).melt(keys, var_name="name", value_name="value")
-    return melted[melted["value"].notna()].sort_values(keys, kind="stable")
 
 
 def best_of_arms(trials: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
@@ -104,24 +87,17 @@ def best_of_arms(trials: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
     Runs that meet their constraints come before all that do not; the first one of a tie counts.
     """
     rows = []
-    prunes = any(arm.pruner is not None for arm in sweep.search.arms.values())
     for (setting, arm), group in trials.groupby(["setting", "arm"], sort=False):
         finished = group[group["state"] == "finished"]
+        chosen = {} if finished.empty else finished.loc[_best(finished, sweep)].to_dict()
         spent = {
-            "setting": setting,
-            "arm": arm,
-            **{key: group[key].iloc[0] for key in sweep.search.settings},
-            "score": None,
             "runs": len(finished),
-            "failed": int((group["state"] == "failed").sum()),
-            **({"pruned": int((group["state"] == "pruned").sum())} if prunes else {}),
+            **{state: int((group["state"] == state).sum()) for state in ("failed", "pruned")},
             "spent_updates": int(group["updates"].fillna(0).sum()),
             "spent_seconds": round(float(group["seconds"].fillna(0).sum()), 1),
         }
-        if not finished.empty:
-            chosen = finished.loc[_best(finished, sweep)].drop(["setting", "arm"])
-            spent |= {str(name): value for name, value in chosen.items()}
-        rows.append(spent)
+        compared = {key: group[key].iloc[0] for key in sweep.search.settings}
+        rows.append({"setting": setting, "arm": arm, **compared, "score": None, **spent, **chosen})
     columns = [*dict.fromkeys([*(rows[0] if rows else []), *trials.columns])]
     table = pd.DataFrame(rows, columns=columns, dtype=object)
     return table.drop(columns=["state", "reason"]).astype({"score": float})
@@ -130,19 +106,20 @@ def best_of_arms(trials: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
 def _best(rows: pd.DataFrame, sweep: Sweep) -> Any:
     """The index of the best row: feasible first, then by score."""
     sign = 1.0 if sweep.search.score.direction == "minimize" else -1.0
-    ranks = {
-        index: (row["violated"] > 0, sign * row["score"])
-        for index, row in rows.fillna({"violated": 0}).iterrows()
-    }
-    return min(ranks, key=lambda index: ranks[index])
+    ranked = pd.DataFrame(
+        {"infeasible": rows["violated"].fillna(0) > 0, "score": sign * rows["score"]}
+    )
+    return ranked.sort_values(["infeasible", "score"], kind="stable").index[0]
 
 
-def _best_recipes(made: Results) -> dict[str, str]:
+def _best_recipes(made: Results, studies: Sequence[ArmStudy]) -> dict[str, str]:
     """The recipes of the best runs; training one finds the run that the sweep trained."""
     texts: dict[str, str] = {}
     found, score = made.best[made.best["score"].notna()], made.sweep.search.score
+    by_names = {(label(study.setting), study.name): study for study in studies}
     for index, row in found.iterrows():
-        study, own = made.chosen(row)
+        study = by_names[row["setting"], row["arm"]]
+        own = study.cells()[row["trial"]].settings or {}
         name = file_name("-".join(filter(None, [row["setting"], row["arm"]])))
         texts[f"best/{name}.yaml"] = text = (
             f"# The best of {row['runs']} runs by validation {score.measure} ({score.direction}: "

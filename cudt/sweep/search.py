@@ -1,22 +1,28 @@
 """The search file: which settings of a recipe are searched, how, with how many runs, by which
-score. `docs/guides/sweeps.md` has an example.
+score; and the recipe of every run it leads to. `docs/guides/sweeps.md` has an example.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import itertools
-import math
+import json
 import re
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
-from cudt.config.errors import Mistake
-from cudt.config.recipe import name_problem
-from cudt.config.schema import Count, CountFromZero, Gammas, Section, Seed
-from cudt.utils.shown import brief
+from cudt.config import errors, plugins, yaml
+from cudt.config import recipe as recipes
+from cudt.config.levels import GAMMA, parse_levels
+from cudt.config.recipe import NamedRecipe, checked_name
+from cudt.config.schema import Count, Gammas, Section, Seed
+from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
     from optuna.distributions import FloatDistribution, IntDistribution
@@ -24,8 +30,8 @@ if TYPE_CHECKING:
 Scalar = bool | int | float | str | None
 #: Values of a recipe's settings, by dotted key.
 Settings = dict[str, Scalar]
-#: Combinations up to which all are listed.
-MOST_LISTED = 10_000
+#: The recipe in a sweep's folder, next to its search file.
+BASE_FILE = "base.yaml"
 
 
 class Range(Section):
@@ -39,10 +45,7 @@ class Range(Section):
 
     @model_validator(mode="after")
     def _can_be_drawn_from(self) -> Range:
-        if self.low >= self.high:
-            raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
-        ends = (self.low, self.high, self.step or 1)
-        if self.type == "int" and any(end != int(end) for end in ends):
+        if self.type == "int" and any(one % 1 for one in (self.low, self.high, self.step or 1)):
             raise ValueError("type int: low, high and step must be integers")
         self.distribution()
         return self
@@ -52,28 +55,21 @@ class Range(Section):
         # Imported for the first range: `cudt recipes` does not wait for it.
         from optuna.distributions import FloatDistribution, IntDistribution
 
-        with warnings.catch_warnings():
-            # Where `high` is not a multiple of `step`, the last multiple is the end.
-            warnings.simplefilter("ignore", UserWarning)
-            if self.type == "int":
-                step = int(self.step or 1)
-                return IntDistribution(int(self.low), int(self.high), self.log, step)
-            return FloatDistribution(self.low, self.high, self.log, self.step)
-
-    @property
-    def count(self) -> float:
-        """The number of values; infinite if the range is continuous."""
-        one = self.distribution()
-        return math.inf if one.step is None else round((one.high - one.low) / one.step) + 1
+        if self.type == "int":
+            return IntDistribution(int(self.low), int(self.high), self.log, int(self.step or 1))
+        return FloatDistribution(self.low, self.high, self.log, self.step)
 
     def ends(self) -> list[Scalar]:
         one = self.distribution()
         return [one.low, one.high]
 
     def values(self) -> list[Scalar]:
-        """Every value of a range that is not continuous."""
+        """Every value; a ValueError if the range is continuous."""
         one = self.distribution()
-        return [exact(one.low + n * (one.step or 0)) for n in range(int(self.count))]
+        if one.step is None:
+            raise ValueError("a grid cannot have a continuous range; give a step or a list")
+        count = round((one.high - one.low) / one.step) + 1
+        return [exact(one.low + n * one.step) for n in range(count)]
 
 
 def exact(value: float) -> Scalar:
@@ -98,16 +94,6 @@ class Score(Section):
     """The grid; by default, that of the recipe's evaluation."""
 
 
-class Pruner(Section):
-    """When runs of an arm are ended early. Runs are compared after the same number of epochs."""
-
-    name: Literal["median", "halving", "hyperband"]
-    warmup_epochs: CountFromZero = 0
-    """No run is ended in its first `warmup_epochs` epochs."""
-    min_finished: Count = 3
-    """Runs in the same setting that finish before any is ended."""
-
-
 class Arm(Section):
     """One side of a comparison: its settings, and how its runs are drawn."""
 
@@ -116,36 +102,35 @@ class Arm(Section):
     """Runs in each setting; a grid needs none."""
     fixed: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, Searched] = Field(default_factory=dict)
-    pruner: Pruner | None = None
-    """Ends runs early that look worse than others; its name alone takes the defaults."""
+    pruner: Literal["median", "halving", "hyperband"] | None = None
+    """Ends runs early that look worse than others after the same number of epochs."""
 
-    @field_validator("pruner", mode="before")
-    @classmethod
-    def _by_name(cls, pruner: Any) -> Any:
-        return {"name": pruner} if isinstance(pruner, str) else pruner
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Arm:
+        if (self.sampler == "seeds") == bool(self.search):
+            raise ValueError("sampler seeds has no settings to search, and all others need some")
+        if self.budget is None and self.sampler != "grid":
+            raise ValueError("budget is missing: the number of runs")
+        if self.sampler == "grid" and self.budget not in (None, self.runs_per_setting):
+            raise ValueError(f"budget: the grid has {self.runs_per_setting} runs; remove it")
+        return self
 
     @property
     def keys(self) -> list[str]:
         """The keys of the recipe that differ between its runs."""
         return ["seed"] if self.sampler == "seeds" else [*self.search]
 
-    @property
-    def n_combinations(self) -> float:
-        """The number of combinations of searched values; infinite with a continuous range."""
-        every = self.search.values()
-        return math.prod(one.count if isinstance(one, Range) else len(one) for one in every)
-
-    @property
-    def runs_per_setting(self) -> float:
-        """The budget, or the size of a grid."""
-        return self.n_combinations if self.sampler == "grid" else self.budget or 0
-
     def combinations(self) -> list[Settings]:
-        """Every combination of searched values; for arms without a continuous range."""
+        """The runs of a grid."""
         every = self.search.items()
         return combinations(
             {key: one.values() if isinstance(one, Range) else one for key, one in every}
         )
+
+    @property
+    def runs_per_setting(self) -> int:
+        """The budget, or the size of a grid."""
+        return len(self.combinations()) if self.sampler == "grid" else self.budget or 0
 
     @property
     def probes(self) -> dict[str, list[Scalar]]:
@@ -184,71 +169,177 @@ class Search(Section):
     seed: Seed = 0
     """Seed of the samplers."""
 
-    @field_validator("name")
-    @classmethod
-    def _names_a_folder(cls, name: str | None) -> str | None:
-        if name is not None and (problem := name_problem(name)):
-            raise ValueError(problem)
-        return name
+    @model_validator(mode="after")
+    def _arms_are_comparable(self) -> Search:
+        for name, arm in self.arms.items():
+            if not re.fullmatch(r"\w[\w.-]*", name):
+                raise ValueError(f"arms.{name}: name it with letters, digits, '_', '-' and '.'")
+            keys = [*self.settings, *arm.fixed, *arm.keys]
+            if twice := {key for key in keys if keys.count(key) > 1}:
+                raise ValueError(f"arms.{name}: {', '.join(sorted(twice))} is set in two places")
+        budgets = {name: arm.runs_per_setting for name, arm in self.arms.items()}
+        if (len({*budgets.values()}) > 1) != (self.unequal_budgets is not None):
+            listed = ", ".join(f"{name} {runs}" for name, runs in budgets.items())
+            raise ValueError(
+                f"budgets ({listed} runs): the best of more runs is better by chance alone; make "
+                "them equal, or give the reason in unequal_budgets"
+            )
+        return self
 
 
-# ---------------------------------------------------------------- checks without the recipe
+# ---------------------------------------------------------------- a search of a recipe
 
 
-def mistakes(search: Search) -> Iterator[Mistake]:
-    """What is wrong with a search file, whatever its recipe."""
-    settings = search.settings
-    yield from _choices(("settings",), settings, {"fixed": search.fixed})
-    for name, arm in search.arms.items():
-        path = ("arms", name)
-        if not re.fullmatch(r"\w[\w.-]*", name) or name_problem(name):
-            yield Mistake(path, "invalid arm name: use letters, digits, '_', '-' and '.'")
-        others = {"fixed": search.fixed, "settings": settings, f"arms.{name}.fixed": arm.fixed}
-        yield from _choices((*path, "search"), arm.search, others)
-        yield from _choices((*path, "fixed"), dict.fromkeys(arm.fixed), {"settings": settings})
-        if arm.sampler == "seeds" and "seed" in settings:
-            yield Mistake((*path, "sampler"), "sampler seeds sets the seed; remove it in settings")
-        yield from (Mistake((*path, *key), why) for key, why in _of_arm(arm))
-    found = {name: arm.runs_per_setting for name, arm in search.arms.items()}
-    if len({*found.values()}) > 1 and search.unequal_budgets is None:
-        listed = ", ".join(f"{name} {runs}" for name, runs in found.items())
-        yield Mistake(
-            ("arms",),
-            f"unequal budgets ({listed} runs): the best of more runs is better by chance alone; "
-            "make them equal, or give the reason in unequal_budgets",
+@dataclass(frozen=True)
+class Sweep:
+    """Settings × arms; each arm has its whole budget of runs in each setting."""
+
+    name: str
+    recipe_name: str
+    base: dict[str, Any]
+    """The recipe as read; it may be incomplete without the settings of the search file."""
+    search: Search
+
+    @cached_property
+    def settings(self) -> list[Settings]:
+        """The combinations of compared settings; one empty setting if nothing is compared."""
+        return combinations(self.search.settings)
+
+    def budget(self, arm: str) -> int:
+        """Runs of an arm in each setting."""
+        return self.search.arms[arm].runs_per_setting
+
+    def values(self, *changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The recipe with the search file's `fixed` settings, then with these."""
+        values = copy.deepcopy(self.base)
+        for change in (self.search.fixed, *changes):
+            for key, value in change.items():
+                recipes.put(values, key, copy.deepcopy(value))
+        return values
+
+    def recipe(self, setting: Settings, arm: str, own: Settings) -> NamedRecipe:
+        """The recipe of one run."""
+        values = self.values(setting, self.search.arms[arm].fixed, own)
+        where = f"search {self.name}: {label(setting, arm, own)}"
+        return NamedRecipe(self.recipe_name, recipes.validate(values, where))
+
+    @cached_property
+    def first_recipe(self) -> NamedRecipe:
+        """The recipe of one run, for what all have in common."""
+        name, arm = next(iter(self.search.arms.items()))
+        return self.recipe(self.settings[0], name, arm.first)
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The keys of recipes that differ between runs, settings first."""
+        own = [key for arm in self.search.arms.values() for key in arm.keys]
+        return list(dict.fromkeys([*self.search.settings, *own]))
+
+    @cached_property
+    def gammas(self) -> list[float] | None:
+        """The noise levels that the score averages over; None for a score at γ_train."""
+        score = self.search.score
+        if score.measure != "grid":
+            return None
+        if score.gammas is not None:
+            return parse_levels(score.gammas)
+        return self.first_recipe.settings.evaluation.levels(GAMMA)
+
+    def identity(self) -> str:
+        """Eight hex digits over recipe and search, without budgets: a larger budget continues the
+        same sweep.
+        """
+        # Of the evaluation, only the levels of the score matter; they are added below.
+        shaping = recipes.shaping_values(self.values())
+        search = self.search.model_dump(
+            exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"}
         )
-    if len({*found.values()}) == 1 and search.unequal_budgets is not None:
-        yield Mistake(("unequal_budgets",), "the budgets are equal; remove this key")
+        for arm in search["arms"].values():
+            del arm["budget"]
+        search["score"]["gammas"] = self.gammas
+        text = json.dumps([self.recipe_name, shaping, search], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def title(self) -> str:
+        """The name of its folder."""
+        return f"{self.name}-{self.identity()}"
+
+    def folder(self, out: Path) -> Path:
+        return out / "sweeps" / self.recipe_name / self.title
+
+    def texts(self) -> dict[str, str]:
+        """The search file of this sweep, and its recipe as a file that keeps its name."""
+        search = self.search.model_dump(mode="json", exclude_unset=True, exclude={"name", "recipe"})
+        return {
+            "sweep.yaml": yaml.dump({"name": self.name, "recipe": BASE_FILE, **search}),
+            BASE_FILE: yaml.dump({"name": self.recipe_name, **self.base}),
+        }
+
+    def check(self) -> None:
+        """Refuse invalid recipes, and values that train the same run: each value is tried with the
+        first of the others.
+        """
+        for name, arm in self.search.arms.items():
+            self.recipe(self.settings[0], name, arm.first)
+            for key, every in {**self.search.settings, **arm.probes}.items():
+                trained = []
+                for value in every:
+                    recipe = self.recipe(self.settings[0], name, {**arm.first, key: value})
+                    objective = recipe.settings.objective
+                    is_free = not plugins.has("objective", objective, "is_constrained")
+                    ignored = ["descent"] if is_free and "objective" not in arm.keys else []
+                    trained.append(recipes.shaping_values(recipe.resolved(), *ignored))
+                if key in arm.search and len(every) > 1 and trained[0] == trained[-1]:
+                    where = f"search {self.name}: arms.{name}.search.{key}"
+                    raise UserError(
+                        f"{where}: does not affect training; all runs would be the same"
+                    )
 
 
-def _choices(
-    path: tuple[str, ...], keys: Mapping[str, Any], others: dict[str, dict[str, Any]]
-) -> Iterator[Mistake]:
-    """Keys that are set elsewhere too, and choices that are listed twice."""
-    for key, choices in keys.items():
-        for other in (other for other, taken in others.items() if key in taken):
-            yield Mistake((*path, key), f"also set in {other}; remove one of them")
-        # By repr, because True == 1 in Python.
-        words = [repr(value) for value in choices] if isinstance(choices, list) else []
-        for word in dict.fromkeys(one for one in words if words.count(one) > 1):
-            yield Mistake((*path, key), f"{brief(word)} is listed twice")
+def label(setting: Settings, arm: str = "", own: Settings | None = None) -> str:
+    """Settings in a line, like `model.layers=3, erm: seed=0`."""
+    compared = [f"{key}={as_word(value)}" for key, value in setting.items()]
+    drawn = [
+        f"{key}={one:.4g}" if isinstance(one, float) else f"{key}={as_word(one)}"
+        for key, one in (own or {}).items()
+    ]
+    words = ", ".join([*compared, *filter(None, [arm])])
+    return ": ".join(filter(None, [words, ", ".join(drawn)]))
 
 
-def _of_arm(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What an arm lacks for its sampler, and its pruner."""
-    if arm.sampler == "seeds" and arm.search:
-        yield ("search",), "sampler seeds varies only the seed; to search more, use sampler grid"
-    if arm.sampler != "seeds" and not arm.search:
-        yield ("search",), f"missing; sampler {arm.sampler} needs settings to search"
-    if arm.sampler != "grid" and arm.budget is None:
-        yield ("budget",), "missing; set the number of runs"
-    count = arm.n_combinations
-    if arm.sampler == "grid" and count > MOST_LISTED:
-        what = "a continuous range" if count == math.inf else f"{count:,} runs"
-        yield ("search",), f"a grid cannot have {what}; list the values, or give a larger step"
-    elif arm.sampler == "grid" and arm.budget not in (None, count):
-        yield ("budget",), f"expected {count}, the size of the grid, or none, got {arm.budget}"
-    elif arm.search and arm.sampler != "grid" and (arm.budget or 0) > count:
-        yield ("budget",), f"expected at most {count}, the number of combinations"
-    if arm.pruner is not None and "training.epochs" in arm.search:
-        yield ("pruner",), "compares runs of as many epochs: training.epochs cannot be searched"
+def as_word(value: Scalar) -> str:
+    """A value as YAML spells it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+# ---------------------------------------------------------------- files
+
+
+def load(name_or_file: str, recipe: str | None = None, fixed: Settings | None = None) -> Sweep:
+    """A valid sweep; `recipe` overrides the file's own, and `fixed` is added to the file's."""
+    path = recipes.locate(name_or_file, "search")
+    values, source = recipes.read(path, "search"), f"search {path.stem}"
+    if fixed:
+        values["fixed"] = {**(values.get("fixed") or {}), **fixed}
+    try:
+        search = Search.model_validate(values)
+    except ValidationError as error:
+        errors.refuse(source, errors.explain(Search, error))
+    if (named := recipe or search.recipe) is None:
+        raise UserError(f"{source}: recipe: missing; name one here, or with --recipe")
+    beside = path.parent / named
+    file = beside if recipe is None and beside.is_file() else recipes.locate(named)
+    base = recipes.read(file)
+    recipe_name = checked_name(base.pop("name", file.stem), f"{file}: name")
+    own = search.name or re.sub(r"[^\w.-]+", "-", path.stem)[:50].strip("-.") or "search"
+    sweep = Sweep(checked_name(own, f"{source}: name"), recipe_name, base, search)
+    sweep.check()
+    return sweep
+
+
+def from_texts(texts: Mapping[str, str]) -> Sweep:
+    """The sweep whose `texts` these are; they were checked when the sweep began."""
+    search = Search.model_validate(yaml.parse_mapping(texts["sweep.yaml"], "search"))
+    base = yaml.parse_mapping(texts[BASE_FILE], "recipe")
+    return Sweep(search.name or "", base.pop("name"), base, search)

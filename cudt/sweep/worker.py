@@ -11,8 +11,7 @@ import math
 import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,19 +20,26 @@ from typing import Any, NoReturn
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import TrialState
+from rich.console import Console
 
 from cudt.config import plugins
 from cudt.config.recipe import NamedRecipe
 from cudt.evaluation import evaluate
 from cudt.method.constraints import FAILING
 from cudt.runs.run import Run, run_for
-from cudt.sweep.storage import HEARTBEAT, STORAGE_ERRORS, is_of_storage, open_storage, sweeps_in
-from cudt.sweep.studies import ArmStudy, SurplusError, next_waiting, studies_of
+from cudt.sweep.studies import (
+    STORAGE_ERRORS,
+    ArmStudy,
+    SurplusError,
+    is_of_storage,
+    next_waiting,
+    open_storage,
+    studies_of,
+    sweeps_in,
+)
 from cudt.training import train as training
 from cudt.training.checkpoint import discard
-from cudt.training.display import ConsoleDisplay
-from cudt.utils.console import SafeConsole
+from cudt.training.display import Display
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import (
     MACHINE_ERRORS,
@@ -44,11 +50,10 @@ from cudt.utils.errors import (
     UserError,
     signal_of,
 )
-from cudt.utils.progress import track
+from cudt.utils.text import track
 
-#: The exit code of a worker that wants to be started again: an unexpected error may have broken
-#: what the process has on its GPU.
-RESTART = 75
+#: What ends a trial, but not its worker; of the last, others have ended the trial already.
+_CAUGHT = (UserError, TrainingStoppedError, SurplusError, UpdateFinishedTrialError)
 #: Seconds between two looks at the trials of others.
 _PAUSE = 1.0
 
@@ -67,46 +72,24 @@ class SweepOptions:
     join: bool = False
     """Take part in a sweep as it is, without enqueueing anything."""
     trackers: tuple[str, ...] = ()
-    heartbeat: int = HEARTBEAT
-    cell: Cell | None = None
-    """Instead of `run_cell`."""
-
-
-#: Trains and scores the run of a recipe; returns the score, and what the tables say of the run.
-Cell = Callable[
-    [NamedRecipe, ArmStudy, SweepOptions, "Referee | None"], tuple[float, dict[str, Any]]
-]
-
-
-class _FailedError(Exception):
-    """A run failed, as its trial says."""
-
-
-#: What ends a trial, but not its worker; of the last, others have ended the trial already.
-_CAUGHT = (SurplusError, _FailedError, UpdateFinishedTrialError)
-
-
-class _CrashedError(Exception):
-    """A run failed in a way that nobody expects."""
 
 
 # ---------------------------------------------------------------- the loop
 
 
-def main(job: tuple[str, SweepOptions]) -> int:
-    """Run trials of a sweep, named by its first study, until nothing is left; returns the exit
-    code.
+def main(job: tuple[Sequence[str], SweepOptions]) -> int:
+    """Run trials of sweeps, named by their first studies, until nothing is left; returns the exit
+    code. An error that nobody expects ends the worker, because it may have broken what the process
+    has on its GPU; its command starts another.
     """
-    study, options = job
+    names, options = job
     signal.signal(signal.SIGTERM, _terminate)
     while True:
         try:
-            storage = open_storage(options.storage or "", options.heartbeat)
-            work(studies_of(sweeps_in(storage)[study], storage), options)
+            storage = open_storage(options.storage or "")
+            known = sweeps_in(storage)
+            work([one for name in names for one in studies_of(known[name], storage)], options)
             return 0
-        except _CrashedError as error:
-            traceback.print_exception(error.__cause__)
-            return RESTART
         except TrainingInterruptedError as error:
             return error.exit_code
         except KeyboardInterrupt as error:
@@ -126,8 +109,9 @@ def _terminate(*_: object) -> NoReturn:
 
 def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
     """Run trials until no cell of these studies is left."""
-    while any(study.n_left for study in studies):
-        if (study := next_waiting(studies)) is not None:
+    left = [*studies]
+    while left:
+        if (study := next_waiting(left)) is not None:
             attempt = partial(_attempt, study, options)
             try:
                 study.study.optimize(attempt, n_trials=1, catch=_CAUGHT)
@@ -137,50 +121,42 @@ def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
                     raise
         else:
             time.sleep(_PAUSE)
-            for one in studies:
+            left = [study for study in left if study.n_left]
+            for one in left:
                 # Optuna looks for lost workers only in studies that it takes a trial from.
                 optuna.storages.fail_stale_trials(one.study)
-                one.enqueue()
 
 
 def _attempt(arm: ArmStudy, options: SweepOptions, trial: optuna.Trial) -> float:
     """Run the cell of a trial to its end; returns the score that Optuna optimizes."""
-    settings, began, run = arm.begin(trial), time.monotonic(), None
-    before = trial.user_attrs.get("seconds", 0.0)
-
-    def facts(**more: Any) -> dict[str, Any]:
-        seconds = round(before + time.monotonic() - began, 1)
-        return {**({} if run is None else _facts(run, options.out)), "seconds": seconds, **more}
-
+    settings, run = arm.begin(trial), None
     try:
         recipe = arm.sweep.recipe(arm.setting, arm.name, settings)
         run = run_for(recipe, options.out)
         referee = None if arm.arm.pruner is None else Referee(arm, trial)
-        score, found = (options.cell or run_cell)(recipe, arm, options, referee)
-    except (UpdateFinishedTrialError, *STORAGE_ERRORS):
-        raise
+        score, found = run_cell(recipe, arm, options, referee)
     except (TrainingInterruptedError, KeyboardInterrupt, *MACHINE_ERRORS):
-        arm.repeat(trial, seconds=facts()["seconds"])
-        trial.set_user_attr("interrupted", True)
+        arm.repeat(trial)
         raise
-    except TrainingPrunedError as error:
-        trial.set_user_attr("facts", facts(reason=str(error)))
-        raise optuna.TrialPruned from None
-    except (UserError, TrainingStoppedError) as error:
-        trial.set_user_attr("facts", facts(reason=str(error)))
-        raise _FailedError from error
     except Exception as error:
-        trial.set_user_attr("facts", facts(reason=f"{type(error).__name__}: {error}"))
-        raise _CrashedError from error
+        if not is_of_storage(error):
+            is_known = isinstance(error, UserError | TrainingStoppedError | TrainingPrunedError)
+            reason = str(error) if is_known else f"{type(error).__name__}: {error}"
+            trial.set_user_attr("facts", {**_facts(run, options.out), "reason": reason})
+        if isinstance(error, TrainingPrunedError):
+            raise optuna.TrialPruned from None
+        raise
     trial.set_constraint("violated layers", found["violated"])
-    trial.set_user_attr("facts", facts(**found))
+    trial.set_user_attr("facts", {**_facts(run, options.out), **found})
     # NaN is the worst score, so that a sampler stays away from there.
     worst = -math.inf if arm.sweep.search.score.direction == "maximize" else math.inf
     return worst if math.isnan(score) else score
 
 
-def _facts(run: Run, out: Path) -> dict[str, Any]:
+def _facts(run: Run | None, out: Path) -> dict[str, Any]:
     """A run's folder below `out`, and its number of updates so far."""
+    if run is None:
+        return {}
     history = run.read_table("history")
     updates = None if history.empty else int(history["step"].max())
     return {"run": run.path.relative_to(out).as_posix(), "updates": updates}
@@ -192,10 +168,18 @@ def _facts(run: Run, out: Path) -> dict[str, Any]:
 def run_cell(
     recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
 ) -> tuple[float, dict[str, Any]]:
-    """Train and score a run. An interrupted run is resumed; a finished run is only scored."""
+    """Train and score a run; returns the score, and what the tables say of the run. An interrupted
+    run is resumed; a finished run is only scored.
+    """
     score, gammas = arm.sweep.search.score, arm.sweep.gammas
-    was_finished = run_for(recipe, options.out).info().status == "finished"
-    run = _trained(recipe, options, arm.sweep.title, referee)
+    run = training.train(
+        *(recipe, options.out, options.device, options.data_root),
+        Display(Console(markup=False, emoji=False)),
+        keep_weights=True,
+        wait=True,
+        after_epoch=referee,
+        track=training.TrackingRequest(options.trackers, arm.sweep.title),
+    )
     if referee is not None:
         # Others are compared with it, also if it was finished before the sweep.
         referee.is_behind(epoch_values(run, score.measure))
@@ -212,31 +196,7 @@ def run_cell(
         "feasible": info.feasible,
         "violated": sum(is_constrained and one.verdict in FAILING for one in info.verdicts),
         "monotone": info.monotone,
-        # How long it took is not known of a run that was trained before.
-        **({"seconds": None} if was_finished else {}),
     }
-
-
-def _trained(
-    recipe: NamedRecipe, options: SweepOptions, group: str, referee: Referee | None
-) -> Run:
-    return training.train(
-        recipe,
-        options.out,
-        options.device,
-        options.data_root,
-        ConsoleDisplay(SafeConsole()),
-        keep_weights=True,
-        wait=True,
-        after_epoch=referee,
-        track=training.TrackingRequest(options.trackers, group),
-    )
-
-
-def _validation_curve(run: Run) -> dict[float, float]:
-    """The metric on validation data at each level γ."""
-    rows = run.rows("ood", "validation")
-    return dict(zip(rows["gamma"].astype(float), rows["value"].astype(float), strict=True))
 
 
 def _last_layer(run: Run) -> Any:
@@ -252,7 +212,8 @@ def score_of(run: Run, measure: str, gammas: Sequence[float] | None) -> float:
         return run.finished_info().best.validation_loss
     if measure == "metric":
         return float(_last_layer(run)["metric"])
-    curve = _validation_curve(run)
+    rows = run.rows("ood", "validation")
+    curve = dict(zip(rows["gamma"].astype(float), rows["value"].astype(float), strict=True))
     values = [curve.get(gamma, math.nan) for gamma in gammas or []]
     return sum(values) / len(values)
 
@@ -261,23 +222,21 @@ class Referee:
     """Ends runs early that look worse than others did after as many epochs, as an Optuna pruner
     decides.
 
-    Runs are compared by what they log after each epoch: f_L on validation data at γ_train if the
-    sweep's score is a loss, otherwise the metric there. The values are read from history.csv, so
-    that a run that was interrupted, or trained before the sweep, is compared like any other.
+    Runs are compared by what history.csv says of each epoch, so that a run that was interrupted, or
+    trained before the sweep, is compared like any other.
     """
 
     def __init__(self, arm: ArmStudy, trial: optuna.Trial) -> None:
-        self._arm, self._trial = arm, trial
+        self._measure, self._trial = arm.sweep.search.score.measure, trial
         self._reported: set[int] = set()
 
     def __call__(self, run: Run) -> None:
         """Raise TrainingPrunedError if the run is to end after this epoch."""
-        values = epoch_values(run, self._arm.sweep.search.score.measure)
         # While the storage is away, training goes on.
         with suppress(*STORAGE_ERRORS):
-            if self.is_behind(values):
-                of = f"epoch {max(values)} of {run.recipe.settings.training.epochs}"
-                raise TrainingPrunedError(f"pruned after {of}; `cudt train` resumes it")
+            if self.is_behind(epoch_values(run, self._measure)):
+                of = f"epoch {max(self._reported)} of {run.recipe.settings.training.epochs}"
+                raise TrainingPrunedError(f"after {of}; `cudt train` resumes it")
 
     def is_behind(self, values: dict[int, float]) -> bool:
         """Report the epochs that are new; whether the run is to end after the last of them."""
@@ -287,13 +246,13 @@ class Referee:
             self._reported.add(epoch)
             # Asked after every epoch, even if the answer does not count: halving takes notes.
             is_behind = self._trial.should_prune()
-        finished = self._arm.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        pruner = self._arm.arm.pruner
-        return is_behind and pruner is not None and len(finished) >= pruner.min_finished
+        return is_behind
 
 
 def epoch_values(run: Run, measure: str) -> dict[int, float]:
-    """What runs are compared by, after each epoch that is validated."""
+    """What runs are compared by after each epoch: f_L on validation data at γ_train if the sweep's
+    score is a loss, otherwise the metric there.
+    """
     history, metric = run.read_table("history"), run.info().metric
     name = "loss" if measure == "loss" or metric is None else metric.name
     rows = history[(history["split"] == "validation") & (history["name"] == name)]

@@ -28,9 +28,9 @@ from cudt.data.text import Columns, HubSet, Records
 from cudt.noise import example_seed
 from cudt.tasks.base import IGNORED, Split
 from cudt.tasks.text import Row, TextTask
+from cudt.utils.device import sent
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.progress import track
-from cudt.utils.transfer import sent
+from cudt.utils.text import track
 
 REPOSITORY = "tatsu-lab/alpaca"
 COLUMNS = Columns(("instruction", "input", "output"), optional=("input",))

@@ -15,6 +15,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from cudt.sweep.definition import Sweep
+from cudt.sweep.storage import open_storage, own_storage, without_password
 from rich.console import Console
 
 from cudt.cli import main as cli
@@ -23,9 +25,7 @@ from cudt.evaluation import evaluate
 from cudt.report import sweeps as reported
 from cudt.runs.run import Run, run_for
 from cudt.sweep import command, results, worker
-from cudt.sweep.definition import Sweep
 from cudt.sweep.results import Results
-from cudt.sweep.storage import open_storage, own_storage, without_password
 from cudt.sweep.studies import SurplusError, studies_of
 from cudt.sweep.worker import SweepOptions, score_of, work
 from cudt.utils.errors import UserError
@@ -142,7 +142,7 @@ def test_an_error_that_nobody_expects_fails_the_run_and_restarts_the_worker(tmp_
     (study,), options = begun(sweep, tmp_path)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        job = (study.study.study_name, replace(options, cell=breaks))
+        job = ([study.study.study_name], replace(options, cell=breaks))
         assert [worker.main(job), worker.main(job)] == [worker.RESTART, 0]
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -344,7 +344,7 @@ def test_a_finished_run_is_only_scored(trained_run, tmp_path):
         (["--join", "--storage", "sqlite:///x.db", "--recipe", "x"], "--recipe: cannot be given"),
         (["--join", "--storage", "sqlite:///x.db"], "no such unfinished sweep"),
         ([], "--search: missing"),
-        (["--search", "smoke-alpha", "--storage", "nonsense"], "cannot open storage"),
+        (["--search", "smoke-text-search", "--storage", "nonsense"], "cannot open storage"),
     ],
 )
 def test_wrong_uses_of_the_command_say_what_to_do(words, message, call, monkeypatch):

@@ -44,7 +44,7 @@ class Team:
         return process
 
     def _work(self, out: Path) -> None:
-        os._exit(main((self.study, replace(self.options, out=out, cell=slowly))))
+        os._exit(main(([self.study], replace(self.options, out=out, cell=slowly))))
 
     def stop(self, process: int, number: signal.Signals) -> int:
         """Send a signal to a worker in the middle of a cell; returns how it ended."""

@@ -162,9 +162,6 @@ def evaluate_ood(
             _prepare_exits(loaded)
         else:
             _evaluate_kind(loaded, kind, levels, grid)
-    if grid.on is None:
-        notes = {**run.info().data_notes, **loaded.layerwise.task.notes()}
-        run.update_info(RunInfo(data_notes=notes))
     return True
 
 

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from cudt.config import models as sections
 from cudt.data import hub
-from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel, Visit, embedded_shape
 from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
@@ -156,7 +155,6 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
             "model.embeddings_from: this task has a vocabulary of its own; remove the key"
         )
     weights = hub.load_encoder(config.source, data_root).get_input_embeddings().weight.detach()
-    check_vocabulary(task.tokenizer, len(weights), config.source)
     if config.width not in (None, weights.shape[1]):
         raise UserError(
             f"model.width: embeddings of '{config.source}' have {weights.shape[1]}; remove the key"

@@ -201,7 +201,6 @@ def _started(trainer: Trainer) -> RunInfo:
         seed=settings.seed,
         variant=run.recipe.identity(without_seed=True),
         task_version=task.version,
-        data_notes=task.notes(),
         metric=info.MetricInfo(
             name=task.metric_name,
             higher_is_better=task.higher_is_better,

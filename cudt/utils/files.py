@@ -10,8 +10,6 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cudt.utils.errors import UserError
-
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -82,15 +80,6 @@ def digest_of(path: Path) -> str:
         while chunk := file.read(2**20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def check_data_root(folder: Path | None) -> Path | None:
-    """The folder that holds the data sets, or None; a UserError if it does not exist."""
-    if folder is not None and not folder.is_dir():
-        raise UserError(
-            f"data root '{folder}' does not exist; give the folder that holds the data sets"
-        )
-    return folder
 
 
 def cache_folder() -> Path:

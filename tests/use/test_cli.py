@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from cudt.utils.text import printable
 
 from cudt.cli import options
 from cudt.config import recipe
@@ -22,6 +21,7 @@ from cudt.runs.run import Run, open_run
 from cudt.tasks import base
 from cudt.training import train as training
 from cudt.utils.errors import TerminatedError, TrainingStoppedError
+from cudt.utils.text import printable
 from tests.conftest import tiny_recipe
 from tests.instructions import train, write_instructions, write_recipe
 from tests.planted import make_run

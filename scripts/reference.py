@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -249,16 +250,15 @@ def _code(default: str) -> str:
 
 def api() -> str:
     """The functions of the public Python API, with their signatures and docstrings."""
+    import cudt
+
     sections = []
-    for node in ast.parse(_source("cudt")).body:
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-            signature = f"cudt.{node.name}({ast.unparse(node.args)}){result}"
-            sections += [
-                f"### `{node.name}`",
-                f"```python\n{signature}\n```",
-                _prose(ast.get_docstring(node) or ""),
-            ]
+    for name in cudt.__all__:
+        found = getattr(cudt, name)
+        if inspect.isfunction(found):
+            signature = f"cudt.{name}{inspect.signature(found)}"
+            text = _prose(inspect.getdoc(found) or "")
+            sections += [f"### `{name}`", f"```python\n{signature}\n```", text]
     return "\n\n".join(sections)
 
 

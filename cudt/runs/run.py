@@ -343,8 +343,9 @@ def run_for(recipe: NamedRecipe, out: Path) -> Run:
     return Run(out / recipe.name / f"{recipe.settings.objective}-{recipe.identity()}", recipe)
 
 
-def open_run(path: Path, weights: Weights | None = None) -> Run:
+def open_run(path: str | Path, weights: Weights | None = None) -> Run:
     """The run in an existing folder, with its own weights unless others are named."""
+    path = Path(path)
     if not path.is_dir():
         raise UserError(f"run folder '{path}' does not exist")
     if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():

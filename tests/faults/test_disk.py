@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 
 from cudt.cli import main as cli
 from cudt.runs.run import RunFolder, find_runs
-from tests.cli.conftest import SMALL
+from tests.use.conftest import SMALL
 
 SETTINGS = [*SMALL, "--set", "training.epochs=1", "--set", "training.checkpoint_every=2"]
 TRAIN = ["train", "--recipe", "reviews-ut", *SETTINGS, "--device", "cpu", "--out", "out"]

@@ -45,7 +45,7 @@ _COMMANDS = {
     train: "--recipe imdb-minilm --seed 0,1,2 --objective erm,constrained",
     experiment: "imdb-minilm --seed 0,1,2",
     eval_ood: "outputs/imdb-minilm/* --perturbation gaussian,discrete",
-    sweep: "--search smoke-alpha --workers 2",
+    sweep: "--search alpha --recipe smoke-text --workers 2",
     report: "outputs/imdb-minilm --out outputs/report-imdb-minilm",
     reproduce: "--scale smoke --workers 2",
     runs: "outputs",

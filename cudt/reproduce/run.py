@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from filelock import FileLock
 from rich.console import Console
@@ -71,7 +72,8 @@ def _evaluate(made: list[Progress], options: SweepOptions, console: Console) -> 
     for n_samples, with_exits in sorted({(one.n_samples, one.with_exits) for one in left}):
         mine = [one for one in left if (one.n_samples, one.with_exits) == (n_samples, with_exits)]
         runs, grids = [one.run for one in mine], [one.grid for one in mine]
-        done = evaluate_all(runs, grids, *where, n_samples=n_samples, with_exits=with_exits)
+        how: Any = {"n_samples": n_samples, "with_exits": with_exits}
+        done = evaluate_all(runs, grids, *where, wait=True, **how)
         for number, result in track(done, len(mine), "evaluated runs", console):
             if isinstance(result, BaseException):
                 yield f"{runs[number].path}: {result}"

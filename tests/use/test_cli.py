@@ -308,7 +308,7 @@ def test_the_table_fits_a_narrow_terminal_and_damaged_runs_are_warnings(call, ou
 def test_recipes_and_searches_are_listed_and_a_recipe_is_shown_with_changes(call):
     lines = call("recipes")[1].splitlines()
     assert any(line.startswith("reviews-ut ") for line in lines)
-    assert any(line.startswith("smoke-alpha ") for line in lines)
+    assert any(line.startswith("smoke-text-search ") for line in lines)
     assert max(map(len, lines)) <= 80
     change = ("--set", "training.batch_size=77")
     code, output, error = call("recipes", "show", "smoke-text", *change)
@@ -321,7 +321,7 @@ def test_recipes_and_searches_are_listed_and_a_recipe_is_shown_with_changes(call
 
 
 def test_the_doctor_names_what_is_missing_and_unfinished_and_damaged_runs(call, copy, monkeypatch):
-    missing = "cudt.reproduce.needs.missing_for_recipe"
+    missing = "cudt.reproduce.plan.missing"
     monkeypatch.setattr(hub, "is_reachable", lambda: False)
     monkeypatch.setattr(missing, lambda recipe, root: [f"{recipe.name}-weights"])
     monkeypatch.setattr(base, "published", lambda root: [])

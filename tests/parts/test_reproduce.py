@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 

@@ -14,6 +14,7 @@ import torch
 
 from cudt.config.differences import symbol, value_text
 from cudt.config.levels import training_level
+from cudt.evaluation.tables import psnr
 from cudt.method.constraints import TOLERANCE, allowed_losses
 from cudt.report.charts import (
     GREY,
@@ -23,17 +24,13 @@ from cudt.report.charts import (
     Line,
     View,
     averaged,
-    axis,
-    best_depths,
-    by_layer,
-    choices,
     curve_panel,
     curves,
-    groups_of,
+    layers_on_test,
     lines_of,
-    noise_kinds,
-    pair,
+    losses,
     panel,
+    runs_of,
     shaded,
     side_by_side,
     stacked,
@@ -42,14 +39,12 @@ from cudt.report.charts import (
 )
 from cudt.report.compare import (
     BASELINE,
-    choose,
     failing_layers,
     in_order,
     is_constrained,
-    matches,
     objective_labels,
 )
-from cudt.report.frames import PSNR, each
+from cudt.report.frames import Sweep, each
 from cudt.report.paired import Quantities
 from cudt.utils.files import file_name
 
@@ -63,9 +58,9 @@ _TRADEOFFS = (
 )
 #: Settings that have figures of their own, so that no ablation is drawn of them.
 _NOT_ABLATED = ("noise.gamma_train", "model.layers")
-_FEWEST_VALUES = 3
-#: Panels of one figure, and points of one line over training.
-_MOST_PANELS, _MOST_POINTS = 12, 60
+#: Values of a setting that make an ablation; panels of one figure; points of one line over training.
+_FEWEST_VALUES, _MOST_PANELS, _MOST_POINTS = 3, 12, 60
+_SMALL = (230, 180)
 
 
 # ---------------------------------------------------------------- one recipe
@@ -73,298 +68,216 @@ _MOST_PANELS, _MOST_POINTS = 12, 60
 
 def descent_and_robustness(view: View) -> Iterator[Drawing]:
     """Loss by layer next to the metric against the noise level: the paper's Figure 1 and Llama."""
-    sides = pair(view)
+    sides = view.pair()
     if not sides:
         return
     lines = lines_of(sides)
-    references = {view.frames.row(run).reference for side in sides.values() for run in side.runs}
-    levels = {
-        training_level(view.kind, view.frames.row(s.runs[0]).gamma_train) for s in sides.values()
-    }
-    at = ", ".join(f"{level:g}" for level in sorted(levels))
-    losses = panel(
-        *(by_layer(view, lines), lines, "layer", "test loss"),
-        f"Loss by layer at {view.symbol} = {at}",
-        rule=references.pop() if len(references) == 1 else None,
-        rule_name="f₀",
-        whole=True,
-    )
-    chart = side_by_side([losses, curve_panel(view, lines, f"Under {view.kind} noise")])
+    references = {view.frames.row(run).reference for run in runs_of(sides)}
+    rule = references.pop() if len(references) == 1 else None
+    title = ["Loss by layer", "" if rule is None else f"dashed: f₀ = {rule:.3g}"]
+    left = panel(losses(view, lines), lines, "layer", "test loss", title, rule=rule)
+    chart = side_by_side([left, curve_panel(view, lines, ["Robustness", f"{view.kind} noise"])])
     paper = trained_at(view, sides, PAPER_LEVELS.get(view.metric))
-    yield Drawing(
-        chart, f"{view.name}: loss by layer, and {view.metric} under {view.kind} noise{paper}"
-    )
+    caption = f"{view.name}: loss by layer, and {view.metric} under {view.kind} noise{paper}"
+    yield Drawing(chart, caption)
 
 
 def layer_ratios(view: View) -> Iterator[Drawing]:
     """Density and distribution of f_l / f_{l−1} over examples."""
     bins = view.frames.bins
-    trained = [training_level(view.kind, one) for one in view.runs["gamma_train"].loc[bins["run"]]]
-    mine = bins[
-        (bins["perturbation"] == view.kind) & (bins["gamma"] == trained) & (bins["right"] < np.inf)
-    ]
-    if mine.empty:
-        return
-    sides = pair(view.of([run for run in view.runs.index if run in {*mine["run"]}]))
+    mine = bins[(bins["perturbation"] == view.kind) & (bins["right"] < np.inf)]
+    sides = view.of(sorted({*mine["run"]})).pair() if len(mine) else {}
     if not sides:
         return
-    lines = lines_of(sides)
-    centre = (mine["left"] + mine["right"]) / 2
-    density = mine.assign(x=centre, share=mine["share"] / (mine["right"] - mine["left"]))
+    lines, x = lines_of(sides), "ratio f_l / f_(l−1) of an example"
+    width = mine["right"] - mine["left"]
+    density = mine.assign(x=mine["left"] + width / 2, share=mine["share"] / width)
+    distribution = mine.assign(x=mine["right"], share=mine["cumulative"])
+    at_one = alt.Chart(pd.DataFrame({"x": [1.0]})).mark_rule(color=GREY, strokeDash=[3, 3])
     panels = []
-    for table, y, title in (
-        (density, "density", "Density"),
-        (
-            mine.assign(x=mine["right"], share=mine["cumulative"]),
-            "share of steps below",
-            "Distribution",
-        ),
-    ):
-        rows = averaged(table, lines, "x", "share").assign(low=np.nan, high=np.nan)
-        made = panel(
-            rows, lines, "ratio f_l / f_(l−1) of an example", y, title, log_y=False, dots=False
-        )
-        at_one = alt.Chart(pd.DataFrame({"x": [1.0]})).mark_rule(color=GREY, strokeDash=[3, 3])
-        panels.append(made + at_one.encode(alt.X("x:Q", title="ratio f_l / f_(l−1) of an example")))
+    for table, y in ((density, "density"), (distribution, "share of steps below")):
+        rows = averaged(table, lines, "x", "share").assign(low=np.nan)
+        panels.append(panel(rows, lines, x, y, dots=False) + at_one.encode(alt.X("x:Q", title=x)))
     caption = f"{view.name}: layer ratios of single examples, {view.kind} noise of training"
     yield Drawing(side_by_side(panels), caption + trained_at(view, sides))
 
 
 def errors_over_layers(view: View) -> Iterator[Drawing]:
     """The error of every layer's answer: clean, at the level of training and at the highest."""
-    sides = pair(view)
-    table = view.frames.layers
-    table = table[(table["split"] == "test") & (table["perturbation"] == view.kind)]
-    runs = [run for side in sides.values() for run in side.runs]
-    shared = sorted(
-        set.intersection(*({*table["gamma"][table["run"] == run]} for run in runs)) if runs else ()
-    )
+    sides, table = view.pair(), layers_on_test(view)
+    runs = runs_of(sides)
+    found = [{*table["gamma"][table["run"] == run]} for run in runs]
+    shared = sorted(set.intersection(*found)) if found else []
     if not shared:
         return
     lines, first = lines_of(sides), view.runs.loc[runs[0]]
     trained = training_level(view.kind, first["gamma_train"])
-    error = 1 - table["metric"] if first["higher_is_better"] else table["metric"]
-    name = f"1 − {view.metric}" if first["higher_is_better"] else view.metric
-    levels = sorted({shared[0], shared[-1], *(level for level in shared if level == trained)})
-    panels = [
-        panel(
-            averaged(table.assign(error=error)[table["gamma"] == level], lines, "layer", "error"),
-            *(lines, "layer", f"test {name}"),
-            f"{view.symbol} = {level:g}" + (" (training)" if level == trained else ""),
-            whole=True,
-            size=(230, 200),
-        )
-        for level in levels
-    ]
+    is_up, name = first["higher_is_better"], view.metric
+    error, name = (1 - table["metric"], f"1 − {name}") if is_up else (table["metric"], name)
+    panels = []
+    for level in sorted({shared[0], shared[-1], *({trained} & {*shared})}):
+        rows = averaged(table.assign(error=error)[table["gamma"] == level], lines, "layer", "error")
+        title = f"{view.symbol} = {level:g}" + (" (training)" if level == trained else "")
+        panels.append(panel(rows, lines, "layer", f"test {name}", title, size=_SMALL))
     caption = f"{view.name}: {name} over layers under {view.kind} noise"
     yield Drawing(side_by_side(panels), caption + trained_at(view, sides))
 
 
 def constraints_kept(view: View) -> Iterator[Drawing]:
     """Constraints kept at each noise level; every objective is judged by the constrained run's."""
-    sides = pair(view)
+    sides, table = view.pair(), layers_on_test(view)
     judges = [run for name, side in sides.items() if is_constrained(name) for run in side.runs]
-    table = view.frames.layers
-    table = table[(table["perturbation"] == view.kind) & (table["split"] == "test")]
     counts = []
-    for run in (run for side in sides.values() for run in side.runs):
-        own = view.runs.loc[run]
-        seeds = [judge for judge in judges if view.frames.row(judge).seed == own["seed"]]
-        judge = view.runs.loc[(seeds or judges or [run])[0]]
+    for run in runs_of(sides):
+        seeds = [one for one in judges if view.frames.row(one).seed == view.frames.row(run).seed]
+        judge = view.frames.row((seeds or judges or [run])[0])
         for gamma, rows in table[table["run"] == run].sort_values("layer").groupby("gamma"):
-            losses = rows["loss"].to_numpy()
-            form = judge["descent"]["form"]
-            bounds = torch.tensor(losses), judge["reference"], judge["rates"], form
-            allowed = allowed_losses(*bounds).numpy()
+            found = torch.tensor(rows["loss"].to_numpy())
+            allowed = allowed_losses(found, judge.reference, judge.rates, judge.descent["form"])
             # A violation within two standard errors counts as kept, as in the verdicts.
-            kept = losses - allowed <= TOLERANCE * rows["standard_error"].to_numpy()
-            counts.append({"run": run, "gamma": gamma, "kept": kept.sum()})
+            free = TOLERANCE * torch.tensor(rows["standard_error"].to_numpy())
+            counts.append({"run": run, "gamma": gamma, "kept": int((found - allowed <= free).sum())})
     if not counts:
         return
-    lines = lines_of(sides)
+    lines, depth = lines_of(sides), view.frames.row(counts[0]["run"]).n_layers
     rows = averaged(pd.DataFrame(counts), lines, "gamma", "kept")
-    first = view.runs.loc[counts[0]["run"]]
-    chart = panel(
-        *(rows.assign(low=rows["low"].clip(lower=0)), lines, axis(view.kind)),
-        f"constraints kept, of {first['n_layers']}",
-        shade=training_level(view.kind, first["gamma_train"]),
-    )
+    rows = rows.assign(low=rows["low"].clip(lower=0), high=rows["high"].clip(upper=depth))
+    chart = panel(rows, lines, view.axis, f"constraints kept, of {depth}")
     caption = f"{view.name}: constraints kept on test data under {view.kind} noise"
     yield Drawing(chart, caption + trained_at(view, sides))
 
 
 def training_levels(view: View) -> Iterator[Drawing]:
     """The metric against the noise level for each γ_train, at the depth that has most of them."""
-    evaluated = view.runs[[view.kind in noises for noises in view.runs["noises"]]]
-    if evaluated.empty:
+    paper = view.evaluated[view.evaluated["constraints"] == ""]
+    counts = paper.groupby("n_layers")["gamma_train"].nunique()
+    if counts.max() < 2 or counts.empty:
         return
-    counts = evaluated.groupby("n_layers")["gamma_train"].nunique()
     depth = counts[counts == counts.max()].index.max()
-    deep = evaluated[evaluated["n_layers"] == depth]
-    paper = deep[deep["constraints"] == ""]
-    levels = sorted({*paper["gamma_train"]})
-    if len(levels) < 2:
-        return
+    deep = paper[paper["n_layers"] == depth]
+    levels = np.array(sorted({*deep["gamma_train"]}))
     spread = np.linspace(0, len(levels) - 1, min(len(levels), 9)).round().astype(int)
-    panels = []
-    for level in [levels[index] for index in spread]:
-        mine = view.of(paper.index[paper["gamma_train"] == level])
-        lines = lines_of(pair(mine), counts=False)
-        panels.append(curve_panel(mine, lines, f"γ_train = {level:g}", size=(230, 180)))
+    views = {level: view.of(deep.index[deep["gamma_train"] == level]) for level in levels[spread]}
     caption = f"{view.name}: {view.metric} under {view.kind} noise by γ_train, L = {depth}"
-    yield Drawing(side_by_side(panels), caption)
+    yield Drawing(_curves_of({f"γ_train = {level:g}": one for level, one in views.items()}), caption)
 
 
-def noise_kinds_compared(view: View) -> Iterator[Drawing]:
+def noise_kinds(view: View) -> Iterator[Drawing]:
     """The metric under each kind of noise: the paper's uniform and discrete noise."""
-    kinds = noise_kinds(view.runs)
-    if len(kinds) < 2:
-        return
+    views = {f"{kind} noise": View(view.frames, view.name, kind) for kind in view.kinds}
+    if len(views) > 1:
+        caption = f"{view.name}: {view.metric} under {', '.join(views)}"
+        yield Drawing(_curves_of(views), caption)
+
+
+def _curves_of(views: dict[str, View]) -> Any:
+    """A panel of curves for each view, with one legend."""
+    lines = [lines_of(view.pair(), counts=False) for view in views.values()]
+    return _shared([*views.values()], lines, [*views])
+
+
+def _shared(views: Sequence[View], lines: Sequence[list[Line]], titles: Sequence[Any]) -> Any:
+    """Panels of curves whose legend has the lines of all."""
+    every = {line.label: line for mine in lines for line in mine}
     panels = []
-    for kind in kinds:
-        mine = View(view.frames, view.name, kind)
-        lines = lines_of(pair(mine), counts=False)
-        panels.append(curve_panel(mine, lines, f"{kind} noise", size=(230, 200)))
-    yield Drawing(
-        side_by_side(panels), f"{view.name}: {view.metric} under {', '.join(kinds)} noise"
-    )
+    for view, mine, title in zip(views, lines, titles, strict=True):
+        own = {line.label: line for line in mine}
+        named = [own.get(n, Line(n, [], one.color, one.dash)) for n, one in every.items()]
+        panels.append(curve_panel(view, named, title, size=_SMALL))
+    return side_by_side(panels)
 
 
 def by_depth(view: View) -> Iterator[Drawing]:
     """Loss by layer and curves for each depth, and the mean and area of each curve against depth."""
+    levels = {run.gamma_train for run in each(view.evaluated)}
     found: dict[float, dict[str, dict[int, list[int]]]] = {}
-    for choice in sorted(choices(view), key=lambda one: one.worth(None)):
-        for name, side in choice.sides.items():
-            found.setdefault(choice.cell.gamma_train, {}).setdefault(name, {})[
-                choice.cell.layers
-            ] = side.runs
+    for level in levels:
+        mine = view.evaluated[view.evaluated["gamma_train"] == level]
+        for depth, deep in mine.groupby("n_layers"):
+            for name, side in view.of(deep.index).pair(level).items():
+                found.setdefault(level, {}).setdefault(name, {})[int(depth)] = side.runs
     deep = {
-        level: {name: dict(sorted(mine.items())) for name, mine in sides.items() if len(mine) > 1}
+        level: {name: sides[name] for name in in_order(sides) if len(sides[name]) > 1}
         for level, sides in found.items()
     }
     if not any(deep.values()):
         return
     # The paper's figures are at γ_train = 0.
     level = max(deep, key=lambda one: (len(deep[one]), one == 0, one))
-    called = objective_labels(deep[level])
-    panels = []
-    for objective in in_order(deep[level]):
-        parts = {f"L = {depth}": runs for depth, runs in deep[level][objective].items()}
-        lines = shaded(parts, style(objective)[1])
-        losses = by_layer(view, lines)
-        panels.append(panel(losses, lines, "layer", "test loss", called[objective], whole=True))
-        panels.append(curve_panel(view, lines, f"{called[objective]}, {view.kind} noise"))
-    sums = [
-        _over_levels(view, objective, deep[level][objective]) for objective in in_order(deep[level])
-    ]
-    table = pd.concat(sums)
-    lines = [Line(called[name], [], *style(name)) for name in in_order(deep[level])]
-    for y, title in (("mean", f"mean {view.metric} over levels"), ("auc", "area under the curve")):
-        rows = table[table["quantity"] == y].replace({"line": called})
-        panels.append(
-            panel(rows, lines, "layers L", title, f"γ_train = {level:g}", whole=True, bars=True)
-        )
+    called, rows, charts = objective_labels(deep[level]), [], []
+    for name, depths in deep[level].items():
+        lines = shaded({f"L = {depth}": runs for depth, runs in depths.items()}, style(name)[1])
+        left = panel(losses(view, lines), lines, "layer", "test loss", called[name])
+        charts.append(side_by_side([left, curve_panel(view, lines, f"{view.kind} noise")]))
+        rows += [
+            {"run": run, "line": called[name], "depth": depth, **_over_levels(view, run)}
+            for depth, runs in depths.items()
+            for run in runs
+        ]
+    table, panels = pd.DataFrame(rows), []
+    for y, title in (("mean", f"mean {view.metric} over γ"), ("auc", "area under the curve")):
+        grouped = table.groupby(["line", "depth"])[y].agg(["mean", "std"]).reset_index()
+        grouped = grouped.rename(columns={"depth": "x", "mean": "y"})
+        grouped = grouped.assign(low=grouped.y - grouped["std"], high=grouped.y + grouped["std"])
+        lines = [Line(called[name], [], *style(name, called)) for name in deep[level]]
+        panels.append(panel(grouped, lines, "layers L", title, bars=True))
     caption = f"{view.name}: by depth, γ_train = {level:g}, {view.kind} noise"
-    charts = [side_by_side(panels[i : i + 2]) for i in range(0, len(panels), 2)]
-    yield Drawing(stacked(charts), caption)
+    yield Drawing(stacked([*charts, side_by_side(panels)]), caption)
 
 
-def _over_levels(view: View, objective: str, depths: dict[int, list[int]]) -> pd.DataFrame:
-    """Mean and area of the curves of each depth, with one standard deviation over seeds."""
-    rows = []
-    for depth, runs in depths.items():
-        per_run = []
-        for run in runs:
-            curve = view.frames.curve(run, view.kind)
-            wanted = Quantities.over([*curve], view.kind, view.frames.row(run).gamma_train)
-            per_run.append(wanted.named(np.array([*curve.values()])))
-        for quantity in ("mean", "auc"):
-            values = np.array([one[quantity] for one in per_run])
-            mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else np.nan
-            ends = {"y": mean, "low": mean - spread, "high": mean + spread}
-            rows.append({"line": objective, "x": depth, "quantity": quantity, **ends})
-    return pd.DataFrame(rows)
+def _over_levels(view: View, run: int) -> dict[str, float]:
+    curve = view.frames.curve(run, view.kind)
+    wanted = Quantities.over([*curve], view.kind, view.frames.row(run).gamma_train)
+    return wanted.named([*curve.values()])
 
 
 def ablations(view: View) -> Iterator[Drawing]:
     """The metric against one setting, all else equal, with error bars over seeds; and a line for
     each value: the paper's ablations of α and η₂.
     """
-    evaluated = view.runs[[view.kind in noises for noises in view.runs["noises"]]]
-    constrained = evaluated[evaluated["is_constrained"]]
-    for key, mine in _series(constrained).items():
-        parts = {
-            f"{symbol(key)} = {value_text(value)}": [*runs.index] for value, runs in mine.items()
-        }
-        lines = shaded(parts)
+    for key, mine in _series(view.evaluated[view.evaluated["is_constrained"]]).items():
+        values = {f"{symbol(key)} = {value_text(value)}": value for value in mine}
+        lines = shaded(dict(zip(values, mine.values(), strict=True)))
         rows = curves(view, lines)
         shared = sorted(set.intersection(*({*part["x"]} for _, part in rows.groupby("line"))))
-        if not shared or rows["line"].nunique() < len(parts):
+        if not shared or rows["line"].nunique() < len(values):
             continue
         # As in the paper: clean, and at a half and at three quarters of the highest level.
         wanted = (shared[0], shared[-1] * 1.05 / 2.1, shared[-1] * 1.65 / 2.1)
-        nearest = np.abs(np.subtract.outer(wanted, shared)).argmin(1)
-        levels = sorted({shared[index] for index in nearest})
-        x = dict(zip(parts, mine, strict=True))
-        at = rows.assign(
-            line=[f"{view.symbol} = {g:g}" for g in rows["x"]],
-            gamma=rows["x"],
-            x=rows["line"].map(x),
-        )
-        names = shaded({f"{view.symbol} = {level:g}": [] for level in levels})
-        is_log = min(mine) > 0 and max(mine) > 20 * min(mine)
+        levels = sorted({min(shared, key=lambda one: abs(one - level)) for level in wanted})
+        names = {level: f"{view.symbol} = {level:g}" for level in levels}
+        at = rows.assign(line=rows["x"].map(names), x=rows["line"].map(values)).dropna(subset="line")
         title = symbol(key) if symbol(key) == key else f"{symbol(key)} ({key})"
-        effect = panel(
-            *(
-                at[at["gamma"].isin(levels)],
-                names,
-                title,
-                f"test {view.metric}",
-                "Against the setting",
-            ),
-            log_x=is_log,
-            bars=True,
-        )
-        losses = panel(
-            *(
-                by_layer(view, lines, split="validation"),
-                lines,
-                "layer",
-                "validation loss",
-                "Loss by layer",
-            ),
-            whole=True,
-        )
-        values = side_by_side([losses, curve_panel(view, lines, f"Under {view.kind} noise")])
-        yield Drawing(
-            stacked([effect, values]),
-            f"{view.name}: {view.metric} against {title}, all else equal",
-            file_name(key),
-        )
+        is_log = min(mine) > 0 and max(mine) > 20 * min(mine)
+        by_level = shaded({name: [] for name in names.values()})
+        options: Any = {"is_log_x": is_log, "bars": True}
+        effect = panel(at, by_level, title, f"test {view.metric}", "Against the setting", **options)
+        below = [
+            panel(losses(view, lines), lines, "layer", "test loss", "Loss by layer"),
+            curve_panel(view, lines, f"Under {view.kind} noise"),
+        ]
+        caption = f"{view.name}: {view.metric} against {title}, all else equal"
+        yield Drawing(stacked([effect, side_by_side(below)]), caption, file_name(key))
 
 
-def _series(runs: pd.DataFrame) -> dict[str, dict[float, pd.DataFrame]]:
+def _series(runs: pd.DataFrame) -> dict[str, dict[float, list[int]]]:
     """The settings of which groups have at least three values, all else equal, each with the runs
     by value; of several series, the one with most values, then most runs.
     """
-    groups = groups_of(runs)
+    groups = [group for _, group in runs.groupby("group", sort=False)]
     settings = [group["settings"].iloc[0] for group in groups]
-    keys = [k for k in dict.fromkeys(k for one in settings for k in one) if k not in _NOT_ABLATED]
-    series = {}
-    for key in keys:
-        if len({one.get(key) for one in settings}) < _FEWEST_VALUES:
-            continue
-        found: dict[Any, dict[float, pd.DataFrame]] = {}
+    series: dict[str, dict[float, list[int]]] = {}
+    for key in dict.fromkeys(key for one in settings for key in one):
+        found: dict[Any, dict[float, list[int]]] = {}
         for one, group in zip(settings, groups, strict=True):
             value = one.get(key)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 others = frozenset(item for item in one.items() if item[0] != key)
-                found.setdefault((group["objective"].iloc[0], others), {})[value] = group
-        best = max(
-            found.values(), key=lambda mine: (len(mine), sum(map(len, mine.values()))), default={}
-        )
-        if len(best) >= _FEWEST_VALUES:
-            series[key] = dict(sorted(best.items()))
+                alike = found.setdefault((group["objective"].iloc[0], others), {})
+                alike[value] = [*group.index]
+        most = max(found.values(), key=lambda o: (len(o), sum(map(len, o.values()))), default={})
+        if len(most) >= _FEWEST_VALUES and key not in _NOT_ABLATED:
+            series[key] = dict(sorted(most.items()))
     return series
 
 
@@ -374,41 +287,23 @@ def multipliers_and_weights(view: View) -> Iterator[Drawing]:
     Where a weight is negative, an update raises that layer's loss: the cheap way to meet the next
     layer's constraint.
     """
-    for name, side in pair(view).items():
+    for name, side in view.pair().items():
         if not is_constrained(name):
             continue
-        run = side.runs[0]
-        history = view.frames.history(run)
-        history = history[history["split"] == "train"]
-        panels = []
-        for logged, y, title in (
-            ("multiplier", "multiplier λ", "Multipliers"),
-            ("weight", "weight w", "Effective weights of the layer losses"),
-        ):
-            mine = history[history["name"] == logged]
-            layers = sorted({*mine["layer"]})
-            steps = sorted({*mine["step"]})
-            kept = (
-                {steps[i] for i in np.linspace(0, len(steps) - 1, _MOST_POINTS).round().astype(int)}
-                if steps
-                else set()
-            )
-            lines = shaded({f"layer {layer}": [] for layer in layers})
+        history, panels = view.frames.history(side.runs[0]), []
+        for logged, y in (("multiplier", "multiplier λ"), ("weight", "effective weight w")):
+            mine = history[(history["split"] == "train") & (history["name"] == logged)]
+            if mine.empty:
+                continue
+            steps = np.array(sorted({*mine["step"]}))
+            kept = steps[np.linspace(0, len(steps) - 1, _MOST_POINTS).round().astype(int)]
             thin = mine[mine["step"].isin(kept)]
-            rows = pd.DataFrame(
-                {
-                    "line": [f"layer {one}" for one in thin["layer"]],
-                    "x": thin["step"],
-                    "y": thin["value"],
-                }
-            )
-            if len(rows):
-                rows = rows.assign(low=np.nan, high=np.nan)
-                panels.append(
-                    panel(rows, lines, "update", y, title, rule=0, dots=False, log_y=False)
-                )
+            lines = shaded({f"layer {layer}": [] for layer in sorted({*mine["layer"]})})
+            rows = pd.DataFrame({"x": thin["step"], "y": thin["value"], "low": np.nan, "high": np.nan})
+            rows["line"] = "layer " + thin["layer"].astype(str)
+            panels.append(panel(rows, lines, "update", y, rule=0, dots=False))
         if panels:
-            seed = view.frames.row(run).seed
+            seed = view.frames.row(side.runs[0]).seed
             caption = f"{view.name}: multipliers and weights over training, {name}, seed {seed}"
             yield Drawing(side_by_side(panels), caption + trained_at(view, {name: side}))
 
@@ -422,71 +317,51 @@ def grid(view: View) -> Iterator[Drawing]:
     for one in view.families():
         together.setdefault((one.metric, one.kind), []).append(one)
     for (metric, kind), members in together.items():
-        members = sorted(members, key=lambda one: (_model(one), _task(one), one.name))
-        pages = [members[i : i + _MOST_PANELS] for i in range(0, len(members), _MOST_PANELS)]
-        for number, page in enumerate(pages if len(members) > 1 else (), 1):
-            wanted = _GRID_LEVELS.get(metric)
-            panels = []
-            for one in page:
-                sides = best_depths(one, wanted)
-                lines = lines_of(sides, counts=False)
-                title = [one.name, _about(one, sides)]
-                panels.append(curve_panel(one, lines, title, size=(230, 170)))
-            paper = "" if wanted is None else f"; the paper's figure has γ_train = {wanted:g}"
-            caption = (
-                f"{metric} under {kind} noise by recipe, each objective at its best depth{paper}"
-            )
-            name = f"{file_name(metric)}-{kind}" + (f"-{number}" if len(pages) > 1 else "")
-            yield Drawing(side_by_side(panels), caption, name)
+        if len(members) < 2:
+            continue
+        members.sort(key=lambda one: one.name)
+        level = _GRID_LEVELS.get(metric)
+        paper = "" if level is None else f"; the paper's figure has γ_train = {level:g}"
+        caption = f"{metric} under {kind} noise by recipe, each objective at its best depth{paper}"
+        for start in range(0, len(members), _MOST_PANELS):
+            shown = members[start : start + _MOST_PANELS]
+            number = f"-{1 + start // _MOST_PANELS}" if len(members) > _MOST_PANELS else ""
+            sides = [one.pair(level, own_depths=True) for one in shown]
+            chart = _titled(shown, sides, [one.name for one in shown])
+            yield Drawing(chart, caption, f"{file_name(metric)}-{kind}{number}")
 
 
-def _model(view: View) -> str:
-    first = view.runs.iloc[0]
-    return value_text(first["pretrained"] or first["model_name"])
-
-
-def _task(view: View) -> str:
-    return value_text(view.runs["task"].iloc[0]["name"])
-
-
-def _about(view: View, sides: dict[str, Any]) -> str:
-    """`γ_train = 0.2, L = 12, 3 seeds`."""
-    runs = [run for side in sides.values() for run in side.runs]
-    depths = ", ".join(f"{depth}" for depth in sorted({*view.runs.loc[runs, "n_layers"]}))
-    how = ", ".join(dict.fromkeys(side.how for side in sides.values()))
-    return (
-        f"γ_train = {view.frames.row(runs[0]).gamma_train:g}, L = {depths}, {how}" if runs else ""
-    )
+def _titled(views: Sequence[View], sides: Sequence[Any], names: Sequence[str]) -> Any:
+    """Panels of curves that say what is shown: `γ_train = 0.2, L = 12, 3 seeds`."""
+    titles = []
+    for view, mine, name in zip(views, sides, names, strict=True):
+        runs = view.runs.loc[runs_of(mine)]
+        depths = ", ".join(f"{depth}" for depth in sorted({*runs["n_layers"]}))
+        levels = ", ".join(f"{level:g}" for level in sorted({*runs["gamma_train"]}))
+        hows = ", ".join(dict.fromkeys(side.how for side in mine.values()))
+        titles.append([name, f"γ_train = {levels}, L = {depths}, {hows}"])
+    return _shared(views, [lines_of(mine, counts=False) for mine in sides], titles)
 
 
 def tradeoffs(view: View) -> Iterator[Drawing]:
     """The three settings in which the paper shows a trade-off between ID and OOD quality."""
-    panels = []
+    views, sides, names, papers = [], [], [], []
     for model, dataset, layers, gamma in _TRADEOFFS:
-        mine = view.runs[
-            [
-                row.is_published
-                and (row.published["model"], row.published["dataset"]) == (model, dataset)
-                for row in each(view.runs)
-            ]
+        is_mine = [
+            row.is_published
+            and (row.published["model"], row.published["dataset"]) == (model, dataset)
+            for row in each(view.runs)
         ]
+        mine = view.runs[is_mine]
         deep = mine[mine["n_layers"] == layers]
-        for one in view.of((deep if len(deep) else mine).index).families() if len(mine) else ():
-            sides = pair(one, gamma)
-            lines = lines_of(sides, counts=False)
-            panels.append(
-                curve_panel(
-                    one, lines, [f"{model} on {dataset}", _about(one, sides)], size=(230, 180)
-                )
-            )
-    if panels:
-        paper = ", ".join(
-            f"{model} on {data}: L = {depth}, γ_train = {g:g}"
-            for model, data, depth, g in _TRADEOFFS
-        )
-        yield Drawing(
-            side_by_side(panels), f"In and out of distribution in the paper's settings ({paper})"
-        )
+        for one in view.of((deep if len(deep) else mine).index).families():
+            views.append(one)
+            sides.append(one.pair(gamma))
+            names.append(f"{model} on {dataset}")
+        papers.append(f"{model} on {dataset}: L = {layers}, γ_train = {gamma:g}")
+    if views:
+        caption = f"In and out of distribution in the paper's settings ({', '.join(papers)})"
+        yield Drawing(_titled(views, sides, names), caption)
 
 
 def infeasible_runs(view: View) -> Iterator[Drawing]:
@@ -495,59 +370,35 @@ def infeasible_runs(view: View) -> Iterator[Drawing]:
     """
 
     def rank(row: Any) -> tuple[bool, int, int]:
-        return (
-            bool(row.noises),
-            len(row.failing.get("violated", [])),
-            len(row.failing.get("relaxed", [])),
-        )
+        violated, relaxed = (len(row.failing.get(word, [])) for word in ("violated", "relaxed"))
+        return bool(row.noises), violated, relaxed
 
     worst: dict[str, Any] = {}
-    for row in each(view.runs):
-        if row.failing and (row.family not in worst or rank(row) > rank(worst[row.family])):
-            worst[row.family] = row
+    for row in sorted((row for row in each(view.runs) if row.failing), key=rank):
+        worst[row.family] = row
     rows = []
     for row in sorted(worst.values(), key=rank, reverse=True)[:4]:
         kind = row.kind if row.kind in row.noises else next(iter(row.noises), row.kind)
         one = View(view.frames, row.family, kind)
-        metric = row.metric.replace("_", " ")
-        sides = {row.objective: [row.Index]}
-        for match in matches(view.runs[view.runs["cell"] == row.cell]):
-            erm = choose(view.runs.loc[match], kind).get(BASELINE) if row.Index in match else None
-            if erm and erm.runs:
-                own = [run for run in erm.runs if view.frames.row(run).seed == row.seed]
-                sides[BASELINE] = [(own or erm.runs)[0]]
-        lines = [Line(name, runs, *style(name)) for name, runs in sides.items()]
+        lines = [Line(row.objective, [row.Index], *style(row.objective))]
+        cell = one.of(view.runs.index[view.runs["cell"] == row.cell])
+        erm = cell.pair().get(BASELINE) if row.noises else None
+        lines.append(Line(BASELINE, erm.runs[:1] if erm else [], *style(BASELINE)))
         panels = [_verdicts(one, row, lines)]
         if row.noises:
-            points = one.frames.points
-            has_psnr = points.loc[points["run"] == row.Index, "psnr"].notna().any()
-            y, name = ("psnr", f"{PSNR} (dB)") if has_psnr else ("value", metric)
-            found = averaged(points[points["perturbation"] == kind], lines, "gamma", y)
-            trained = training_level(kind, row.gamma_train)
-            panels.append(
-                panel(
-                    found,
-                    lines,
-                    axis(kind),
-                    f"test {name}",
-                    "Under noise",
-                    shade=trained,
-                    size=(230, 190),
-                )
-            )
-            layers = by_layer(one, lines, "psnr" if has_psnr else "metric")
-            panels.append(
-                panel(
-                    layers, lines, "layer", f"test {name}", "By layer", whole=True, size=(230, 190)
-                )
-            )
+            is_video = row.metric == "RMSE"
+            name = "PSNR (dB)" if is_video else one.metric
+            table = layers_on_test(one)
+            table = table[table["is_trained"]].assign(psnr=psnr(table["metric"]))
+            by_layer = averaged(table, lines, "layer", "psnr" if is_video else "metric")
+            panels += [
+                curve_panel(one, lines, "", "psnr" if is_video else "value", size=_SMALL),
+                panel(by_layer, lines, "layer", f"test {name}", size=_SMALL),
+            ]
         rows.append(side_by_side(panels))
     if rows:
-        caption = (
-            "Infeasible runs next to ERM: of each recipe, the run with most violated layers (grey: loss "
-            "allowed, ± 2 standard errors)"
-        )
-        yield Drawing(alt.vconcat(*rows), caption)
+        caption = "Infeasible runs next to ERM: of each recipe, the run with most violated layers"
+        yield Drawing(alt.vconcat(*rows), f"{caption} (grey: loss allowed, ± 2 standard errors)")
 
 
 def _verdicts(view: View, row: Any, lines: Sequence[Line]) -> Any:
@@ -555,13 +406,12 @@ def _verdicts(view: View, row: Any, lines: Sequence[Line]) -> Any:
     found = [
         {"line": line.label, "x": one.layer, "y": one.loss, "low": np.nan, "high": np.nan}
         for line in lines
-        for one in view.frames.row(line.runs[0]).verdicts
+        for run in line.runs
+        for one in view.frames.row(run).verdicts
     ]
     failing = failing_layers(row.failing)
     title = [view.name, failing if len(failing) <= 44 else f"{failing[:43]}…"]
-    chart = panel(
-        pd.DataFrame(found), lines, "layer", "validation loss", title, whole=True, size=(230, 190)
-    )
+    chart = panel(pd.DataFrame(found), lines, "layer", "validation loss", title, size=_SMALL)
     allowed = pd.DataFrame([
         {"x": one.layer, "y": one.allowed, "low": one.allowed - TOLERANCE * one.standard_error,
          "high": one.allowed + TOLERANCE * one.standard_error}
@@ -581,52 +431,53 @@ def average_descent(view: View) -> Iterator[Drawing]:
     """
     steps, logs = np.linspace(0, 1, 25), []
     for one in view.families():
-        table = one.frames.layers
-        table = table[(table["split"] == "test") & (table["perturbation"] == one.kind)].sort_values(
-            "layer"
-        )
-        for run, rows in table.groupby("run"):
+        table = layers_on_test(one)
+        for run, rows in table[table["is_trained"]].sort_values("layer").groupby("run"):
             own = one.runs.loc[run]
-            mine = rows[rows["gamma"] == training_level(one.kind, own["gamma_train"])]
-            ratios = np.array([1.0, *(mine["loss"] / own["reference"])])
-            if len(ratios) > 1 and (ratios > 0).all() and np.isfinite(ratios).all():
+            ratios = np.array([1.0, *(rows["loss"] / own["reference"])])
+            if (ratios > 0).all() and np.isfinite(ratios).all():
                 log = np.interp(steps, np.linspace(0, 1, len(ratios)), np.log(ratios))
-                logs.append({"metric": own["metric"], "objective": own["objective"], "log": log})
+                row = {"metric": own["metric"], "line": own["objective"], "x": steps, "log": log}
+                logs.append(pd.DataFrame(row))
     if len(logs) < 2:
         return
-    panels, found = [], pd.DataFrame(logs)
+    found, panels = pd.concat(logs), []
     for metric, mine in found.groupby("metric"):
-        rows, lines = [], []
-        for objective in in_order(mine["objective"]):
-            every = np.stack([*mine.loc[mine["objective"] == objective, "log"]])
-            mean, spread = (
-                every.mean(0),
-                every.std(0, ddof=1) if len(every) > 1 else np.full(25, np.nan),
-            )
-            label = objective_labels([objective])[objective]
-            lines.append(Line(label, [], *style(objective, mine["objective"])))
-            ends = {"y": np.exp(mean), "low": np.exp(mean - spread), "high": np.exp(mean + spread)}
-            rows.append(pd.DataFrame({"line": label, "x": steps, **ends}))
-        counts = ", ".join(
-            f"{n} {name}" for name, n in mine["objective"].value_counts(sort=False).items()
+        objectives = in_order(mine["line"])
+        lines = [Line(name, [], *style(name, objectives)) for name in objectives]
+        rows = mine.groupby(["line", "x"])["log"].agg(["mean", "std", "size"]).reset_index()
+        counts = ", ".join(f"{n} {name}" for name, n in dict(zip(rows["line"], rows["size"])).items())
+        ends = {"y": rows["mean"], "low": rows["mean"] - rows["std"]}
+        ends["high"] = rows["mean"] + rows["std"]
+        rows = rows.assign(**{name: np.exp(log) for name, log in ends.items()})
+        title, x = [str(metric).replace("_", " "), counts], "relative depth l / L"
+        panels.append(panel(rows, lines, x, "test loss f_l / f₀", title, rule=1, dots=False))
+    caption = f"Average descent over {len(logs)} runs, each at its training noise level"
+    yield Drawing(stacked(panels) if len(panels) > 1 else panels[0], caption)
+
+
+def slices(sweep: Sweep) -> Iterator[Drawing]:
+    """The score against each searched setting; the best of each arm has a ring."""
+    names = {"grid": "mean metric over γ", "metric": "metric", "loss": "loss"}
+    title, arms = f"validation {names[sweep.info['measure']]}", [*sweep.info["arms"]]
+    scale = alt.Scale(domain=arms, range=[style(arm, arms)[0] for arm in arms])
+    color = alt.Color("arm:N", title=None, scale=scale, legend=alt.Legend(orient="bottom"))
+    y, panels = alt.Y("score:Q", title=title, scale=alt.Scale(zero=False)), []
+    for key in sweep.keys:
+        values, best = (
+            table[["arm", "score", key]].dropna().rename(columns={key: "value"})
+            for table in (sweep.finished, sweep.best)
         )
-        title, everything = [str(metric).replace("_", " "), counts], pd.concat(rows)
-        panels.append(
-            panel(
-                everything,
-                lines,
-                "relative depth l / L",
-                "test loss f_l / f₀",
-                title,
-                rule=1,
-                dots=False,
-                log_y=everything["y"].max() > 4 * everything["y"].min(),
-            )
-        )
-    yield Drawing(
-        side_by_side(panels),
-        f"Average descent over {len(logs)} runs, each at its training noise level",
-    )
+        is_number = pd.api.types.is_numeric_dtype(values["value"])
+        is_log = is_number and key in sweep.info["log_keys"] and values["value"].min() > 0
+        kind = {"scale": alt.Scale(type="log" if is_log else "linear", zero=False)}
+        x = alt.X("value:Q", title=key, **kind) if is_number else alt.X("value:N", title=key)
+        dots = alt.Chart(values).mark_point(filled=True, opacity=0.6).encode(x, y, color)
+        rings = alt.Chart(best).mark_point(size=160, strokeWidth=2).encode(x, y, color)
+        panels.append((dots + rings).properties(width=230, height=180))
+    if panels:
+        caption = f"{sweep.name}: each setting against the score ({sweep.info['direction']})"
+        yield Drawing(side_by_side(panels), caption)
 
 
 FIGURES = (
@@ -635,7 +486,7 @@ FIGURES = (
     Figure("layer-ratios", layer_ratios, "noise"),
     Figure("constraints-kept", constraints_kept),
     Figure("multipliers-and-weights", multipliers_and_weights),
-    Figure("noise-kinds", noise_kinds_compared),
+    Figure("noise-kinds", noise_kinds),
     Figure("training-levels", training_levels),
     Figure("by-depth", by_depth),
     Figure("ablation", ablations, of_ablations=True),

@@ -17,7 +17,7 @@ from cudt.config.levels import distribution, scale_of
 from cudt.evaluation import intervals
 from cudt.evaluation.intervals import Array
 from cudt.evaluation.tables import area_under_curve
-from cudt.report.compare import SIDES, Side, choose, pairs
+from cudt.report.compare import BASELINE, CONSTRAINED, SIDES, Side, choose, pairs
 from cudt.report.frames import Frames
 from cudt.utils.errors import UserError
 from cudt.utils.shown import as_command
@@ -171,20 +171,20 @@ def read_scores(frames: Frames, run: int, noise: str) -> Scores:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class _Estimate:
     """The difference in each quantity, with the ends of its interval and what it is over."""
 
     difference: Array
     low: Array
     high: Array
-    n: int
+    n: int = 0
     unit: str = ""
     reason: str = ""
 
 
 def _interval(
     unit: str, ours: Sequence[Scores], baseline: Sequence[Scores], wanted: Quantities
-) -> Estimate:
+) -> _Estimate:
     """mean(ours) − mean(baseline), with percentiles over examples, ± r_clips, or ± √(r_seeds² +
     r_examples²).
 
@@ -193,48 +193,31 @@ def _interval(
     it; nor does that over examples include other seeds. Where examples are windows of clips,
     r_clips takes the place of r_examples.
     """
+    sides = ours, baseline
     left, right = (
         wanted.of(np.stack([one.whole[one.columns(wanted.levels)] for one in side]))
-        for side in (ours, baseline)
+        for side in sides
     )
     difference = left.mean(0) - right.mean(0)
     drawn = [
         np.mean([one.resampled[:, one.columns(wanted.levels)] for one in side], axis=0)
-        for side in (ours, baseline)
+        for side in sides
     ]
     resampled, first = wanted.of(drawn[0] - drawn[1]), ours[0]
     if unit == "examples":
-        return Estimate(difference, *intervals.percentiles(resampled), first.n_units, unit)
+        return _Estimate(difference, *intervals.percentiles(resampled), first.n_units, unit)
     if first.of_clips:
         over_examples = intervals.variance_over_clips(resampled, first.n_units)
     else:
         over_examples = resampled.var(0, ddof=1), max(1, first.n_units - 1)
-    reach = intervals.student([over_examples])
-    if unit == "clips":
-        return Estimate(difference, difference - reach, difference + reach, first.n_units, unit)
-    paired = unit == "seeds paired"
-    over_seeds = [_of_mean(left - right)] if paired else [_of_mean(left), _of_mean(right)]
-    reach = np.hypot(intervals.student(over_seeds), reach)
-    n = len(ours) if paired else len(ours) + len(baseline)
-    return Estimate(difference, difference - reach, difference + reach, n, unit)
-
-
-def _of_mean(values: Array) -> tuple[Array, int]:
-    """The variance s²/n of the mean over n seeds, and its n − 1 degrees of freedom."""
-    return values.var(0, ddof=1) / len(values), len(values) - 1
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One side minus the other in one quantity; without an interval, with the reason."""
-
-    difference: float = np.nan
-    low: float = np.nan
-    high: float = np.nan
-    unit: str = ""
-    n: int = 0
-    better: str = ""
-    reason: str = ""
+    reach, n = intervals.student([over_examples]), first.n_units
+    if unit != "clips":
+        is_paired = unit == "seeds paired"
+        over_seeds = [left - right] if is_paired else [left, right]
+        # The variance s²/n of the mean over n seeds, and its n − 1 degrees of freedom.
+        parts = [(one.var(0, ddof=1) / len(one), len(one) - 1) for one in over_seeds]
+        reach, n = np.hypot(intervals.student(parts), reach), sum(map(len, over_seeds))
+    return _Estimate(difference, difference - reach, difference + reach, n, unit)
 
 
 class Differences:
@@ -247,52 +230,41 @@ class Differences:
 
     def table(self) -> pd.DataFrame:
         """paired.csv: every pair of groups that compare.py names."""
-        rows = [
-            row
-            for _, noise, ours, baseline in pairs(self.frames.runs)
-            for row in self.rows(noise, ours, baseline)
-        ]
+        rows = [row for one in pairs(self.frames.runs) for row in self.rows(*one)]
         return pd.DataFrame(rows, columns=COLUMNS)
 
-    def rows(
-        self,
-        noise: str,
-        ours: list[int],
-        baseline: list[int],
-        within: Sequence[float] | None = None,
-    ) -> list[dict[str, Any]]:
-        """A row for each quantity over the levels that all runs have (and `within` has)."""
+    def rows(self, noise: str, ours: list[int], baseline: list[int]) -> list[dict[str, Any]]:
+        """A row for each quantity over the levels that all runs have."""
+        levels = self.levels(noise, [*ours, *baseline])
         unit, left, right = self._unit(ours, baseline)
-        curves = [self.frames.curve(run, noise) for run in (*left, *right)]
-        levels = sorted(set.intersection(*({*curve} for curve in curves)))
-        levels = [level for level in levels if within is None or level in within]
-        first, other = (self.frames.runs.loc[side[0]] for side in (ours, baseline))
-        shared = {
-            **dict(zip(COLUMNS[:3], first["group"], strict=True)),
-            **dict(zip(COLUMNS[3:5], other["group"][1:], strict=True)),
-            **{"gamma_train": first["gamma_train"], "layers": first["n_layers"]},
-            **{"perturbation": noise, "metric": first["metric"]},
-        }
+        first, other = (self.frames.row(side[0]) for side in (ours, baseline))
+        names = (first["group"], other["group"][1:], [first["gamma_train"], first["n_layers"]])
+        values = [*(value for part in names for value in part), noise, first["metric"]]
+        shared = dict(zip(COLUMNS, values, strict=False))
         if not levels:
             nothing = {"quantity": "metric", "unit": "", "n": 0, "better": ""}
             return [{**shared, **nothing, "reason": "no level in common"}]
         wanted = Quantities.over(levels, noise, first["gamma_train"])
         made = self._estimate(noise, unit, left, right, wanted)
-        sign = 1 if first["higher_is_better"] else -1
-        rows = []
+        winners = ["", first["objective"], other["objective"]]
+        sign, rows = 1 if first["higher_is_better"] else -1, []
         for name, gamma, difference, low, high in zip(
             wanted.names, wanted.gammas, made.difference, made.low, made.high, strict=True
         ):
-            side = sign * (int(low > 0) - int(high < 0))
             is_number = bool(np.isfinite([low, high]).all())
             rows.append({
                 **shared,
                 **{"quantity": name, "gamma": gamma, "difference": difference},
                 **{"low": low, "high": high, "unit": made.unit, "n": made.n},
-                "better": {1: first["objective"], -1: other["objective"], 0: ""}[side],
+                "better": winners[sign * (int(low > 0) - int(high < 0))],
                 "reason": made.reason or ("" if is_number else "the metric is not a number"),
             })  # fmt: skip
         return rows
+
+    def levels(self, noise: str, runs: Sequence[int]) -> list[float]:
+        """The levels that all of some runs were evaluated at."""
+        found = [{*self.frames.curve(run, noise)} for run in runs]
+        return sorted(set.intersection(*found)) if found else []
 
     def _unit(self, ours: list[int], baseline: list[int]) -> tuple[str, list[int], list[int]]:
         """What the interval is over: training seeds where both sides have several, paired where
@@ -310,60 +282,54 @@ class Differences:
 
     def _estimate(
         self, noise: str, unit: str, ours: list[int], baseline: list[int], wanted: Quantities
-    ) -> Estimate:
+    ) -> _Estimate:
         """The difference with its interval, on the examples that all runs have; without one, the
         difference of the curves, with the reason.
         """
         try:
-            self._refuse_unlike(noise, [*ours, *baseline])
-            every = [self._scores(run, noise) for run in (*ours, *baseline)]
-            ids = every[0].ids
-            for one in every:
-                ids = ids if one.ids.equals(ids) else ids.intersection(one.ids).sort_values()
-            if ids.empty:
-                raise NoIntervalError("no test example in common")
-            every = [one.of(ids) for one in every]
-            sampled, found = "clips" if every[0].of_clips else "examples", every[0].n_units
-            if found < _FEWEST[sampled]:
-                few = "one test clip is" if sampled == "clips" else f"{found} test examples are"
-                raise NoIntervalError(
-                    f"{few} too few for an interval; it needs at least {_FEWEST[sampled]}"
-                )
+            every = self._comparable_scores(noise, [*ours, *baseline])
             return _interval(unit, every[: len(ours)], every[len(ours) :], wanted)
         except (NoIntervalError, UserError) as error:
             if isinstance(error, UserError):
                 self.damaged[str(error)] = None
             means = [
-                np.mean(
-                    [[self.frames.curve(run, noise)[g] for g in wanted.levels] for run in side],
-                    axis=0,
-                )
+                np.mean([[self.frames.curve(run, noise)[g] for g in wanted.levels] for run in side], 0)
                 for side in (ours, baseline)
             ]
             difference = wanted.of(means[0]) - wanted.of(means[1])
             nothing = np.full(len(difference), np.nan)
-            return Estimate(difference, nothing, nothing, 0, "", str(error))
+            return _Estimate(difference, nothing, nothing, reason=str(error))
 
-    def _refuse_unlike(self, noise: str, runs: list[int]) -> None:
+    def _comparable_scores(self, noise: str, runs: list[int]) -> list[Scores]:
+        """The scores of runs on the examples that all have; refused where there is no interval."""
         if self.frames.runs.loc[runs, "test_data"].nunique() > 1:
             raise NoIntervalError("tested on different data")
         points = self.frames.points
         mine = points[points["run"].isin(runs) & (points["perturbation"] == noise)]
         if len(drawn := sorted({*mine["drawn"]})) > 1:
-            raise NoIntervalError(
-                "noise seeds differ: " + " and ".join(str([*seeds]) for seeds in drawn)
-            )
+            seeds = " and ".join(str([*one]) for one in drawn)
+            raise NoIntervalError(f"noise seeds differ: {seeds}")
+        every = [self._scores(run, noise) for run in runs]
+        ids = every[0].ids
+        for one in every:
+            ids = ids if one.ids.equals(ids) else ids.intersection(one.ids).sort_values()
+        every = [one.of(ids) for one in every]
+        sampled = "clips" if every[0].of_clips else "examples"
+        found, fewest = every[0].n_units, _FEWEST[sampled]
+        if found < fewest:
+            few = f"test {sampled} in common are too few for an interval"
+            raise NoIntervalError(f"{found} {few}; it needs at least {fewest}")
+        return every
 
-    def comparison(self, runs: pd.DataFrame, noise: str) -> Comparison:
-        """Constrained against ERM among comparable runs, at the levels all their runs have."""
-        chosen = choose(runs, noise)
-        sides = {name: chosen.get(name, Side([])) for name in SIDES}
-        ours, baseline = (sides[name].runs for name in SIDES)
-        found = [{*self.frames.curve(run, noise)} for run in (*ours, *baseline)]
-        levels = sorted(set.intersection(*found)) if found else []
-        is_complete = bool(levels and ours and baseline)
-        rows = self.rows(noise, ours, baseline, levels) if is_complete else []
-        return Comparison(self.frames, noise, sides, levels, {row["quantity"]: row for row in rows})
+    def comparison(self, members: Sequence[int], noise: str) -> Comparison:
+        """Constrained against ERM among comparable runs, at the levels all chosen runs have."""
+        chosen = choose(self.frames.runs.loc[[*members]], noise)
+        both = {name: chosen.get(name, Side([])) for name in SIDES}
+        ours, baseline = (side.runs for side in both.values())
+        levels = self.levels(noise, [*ours, *baseline])
+        rows = self.rows(noise, ours, baseline) if levels and ours and baseline else []
+        by_quantity = {row["quantity"]: row for row in rows}
+        return Comparison(self.frames, noise, [*members], both, levels, by_quantity)
 
 
 @dataclass(frozen=True)
@@ -372,6 +338,8 @@ class Comparison:
 
     frames: Frames
     noise: str
+    members: list[int]
+    """All runs that were compared or selected from."""
     sides: dict[str, Side]
     levels: list[float]
     rows: dict[str, dict[str, Any]]
@@ -382,11 +350,6 @@ class Comparison:
         """The runs of both sides."""
         return self.frames.runs.loc[[run for side in self.sides.values() for run in side.runs]]
 
-    @property
-    def metric(self) -> str:
-        """The metric of the runs."""
-        return str(self.runs["metric"].iloc[0]) if len(self.runs) else ""
-
     def values(self, side: str, quantity: str) -> list[float]:
         """`mean`, `auc`, `id_mean` or `ood_mean` of each run; NaN if it is NaN at one level."""
         runs = self.sides[side].runs
@@ -395,7 +358,7 @@ class Comparison:
         trained = self.frames.row(runs[0]).gamma_train if runs else 0.0
         wanted = Quantities.over(self.levels, self.noise, trained)
         curves = [self.frames.curve(run, self.noise) for run in runs]
-        return [wanted.named(np.array([c[g] for g in self.levels]))[quantity] for c in curves]
+        return [wanted.named([curve[g] for g in self.levels])[quantity] for curve in curves]
 
     def mean(self, side: str, quantity: str) -> float:
         """The mean over the runs of a side; NaN without one."""
@@ -409,63 +372,60 @@ class Comparison:
         """
         return len({side.best_of for side in self.sides.values()}) == 1
 
-    def difference(self, quantity: str) -> Difference:
-        """Constrained minus ERM in one quantity."""
-        if quantity not in self.rows:
-            problems = [side.problem for side in self.sides.values() if side.problem]
-            is_complete = all(side.runs for side in self.sides.values())
-            no_level = "no level in common" if is_complete and not self.levels else ""
-            reason = (
-                "; ".join(problems) or no_level or f"no level for the {quantity.replace('_', ' ')}"
-            )
-            return Difference(reason=reason)
-        row = self.rows[quantity]
-        made = Difference(**{name: row[name] for name in Difference.__dataclass_fields__})
-        if not np.isfinite([made.low, made.high]).all():
-            return replace(made, unit="", better="")
-        return made if self.is_even else replace(made, better="")
+    def difference(self, quantity: str) -> dict[str, Any]:
+        """Constrained minus ERM in one quantity: difference, low, high, unit, n, better, reason;
+        without a unit where there is no interval.
+        """
+        if row := self.rows.get(quantity):
+            has_interval = bool(np.isfinite([row["low"], row["high"]]).all())
+            unit, better = (row["unit"], row["better"]) if has_interval else ("", "")
+            return {**row, "unit": unit, "better": better if self.is_even else ""}
+        problems = "; ".join(side.problem for side in self.sides.values() if side.problem)
+        is_complete = all(side.runs for side in self.sides.values()) and not self.levels
+        missing = "in common" if is_complete else f"for the {quantity.replace('_', ' ')}"
+        numbers = dict.fromkeys(("difference", "low", "high"), np.nan)
+        reason = problems or f"no level {missing}"
+        return {**numbers, "unit": "", "n": 0, "better": "", "reason": reason}
 
 
 # ---------------------------------------------------------------- the answer
 
+_ALONE = "of single runs, which says nothing about other seeds"
 #: What an interval is over, in words, by its unit in paired.csv.
 _OVER = {
-    "seeds": "training seeds",
-    "seeds paired": "training seeds",
-    "examples": "test examples of single runs, which says nothing about other seeds",
-    "clips": "test clips of single runs, which says nothing about other seeds",
+    **{"seeds": "training seeds", "seeds paired": "training seeds"},
+    **{"examples": f"test examples {_ALONE}", "clips": f"test clips {_ALONE}"},
 }
 
 
 def verdict(comparisons: Sequence[Comparison]) -> str:
     """What the comparisons say out of distribution: with its interval for one, counted for more."""
     found = [one.difference("ood_mean") for one in comparisons]
-    if len(found) == 1:
-        (one,), (compared,) = found, comparisons
-        if not one.unit:
-            return f"Constrained against ERM has no interval: {one.reason}." if one.reason else ""
-        metric = compared.metric.replace("_", " ")
-        ours, erm = (compared.mean(side, "ood_mean") for side in SIDES)
-        named = {"constrained": "the constrained model is better", "erm": "ERM is better"}
-        even = (
-            "no clear difference"
-            if compared.is_even
-            else "the sides were selected from unequal numbers of runs"
-        )
-        return (
-            f"Under {compared.noise} noise above that of training, the mean {metric} is {ours:.4g} with "
-            f"constraints and {erm:.4g} without, a difference of {one.difference:+.3g} (95 % interval "
-            f"{one.low:+.3g} to {one.high:+.3g} over {_OVER[one.unit]}): {named.get(one.better, even)}."
-        )
     if not found:
         return ""
+    if len(found) == 1:
+        (one,), (compared,) = found, comparisons
+        if not one["unit"]:
+            return f"Constrained against ERM has no interval: {one['reason']}."
+        metric = compared.runs["metric"].iloc[0].replace("_", " ")
+        ours, erm = (compared.mean(side, "ood_mean") for side in SIDES)
+        named = {"constrained": "the constrained model is better", "erm": "ERM is better"}
+        uneven = "the sides were selected from unequal numbers of runs"
+        unclear = "no clear difference" if compared.is_even else uneven
+        return (
+            f"Under {compared.noise} noise above that of training, the mean {metric} is {ours:.4g} "
+            f"with constraints and {erm:.4g} without, a difference of {one['difference']:+.3g} (95 % "
+            f"interval {one['low']:+.3g} to {one['high']:+.3g} over {_OVER[one['unit']]}): "
+            f"{named.get(one['better'], unclear)}."
+        )
     counts = {
-        "favour the constrained model": sum(one.better == SIDES[0] for one in found),
-        "favour ERM": sum(one.better == SIDES[1] for one in found),
-        "show no clear difference": sum(bool(one.unit) and not one.better for one in found),
-        "have no interval": sum(not one.unit for one in found),
+        "favour the constrained model": sum(one["better"] == CONSTRAINED for one in found),
+        "favour ERM": sum(one["better"] == BASELINE for one in found),
+        "show no clear difference": sum(bool(one["unit"]) and not one["better"] for one in found),
+        "have no interval": sum(not one["unit"] for one in found),
     }
-    parts = [f"{count} {words}" for words, count in counts.items() if count]
-    single = any(one.unit in ("examples", "clips") for one in found)
-    note = " Intervals of single runs say nothing about other training seeds." if single else ""
-    return f"Under noise above that of training, of {len(found)} comparisons with ERM {', '.join(parts)} (95 % intervals).{note}"
+    parts = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    return (
+        f"Under noise above that of training, of {len(found)} comparisons with ERM {parts} (95 % "
+        "intervals; those of single runs say nothing about other training seeds)."
+    )

@@ -33,8 +33,6 @@ class Report:
     """What `write` found and wrote."""
 
     frames: Frames
-    compared: pd.DataFrame
-    """The runs that take part in comparisons: all but those of ablations."""
     table: pd.DataFrame
     tables: list[TextTable]
     warnings: list[str]
@@ -74,10 +72,9 @@ def write(
     }
     comparisons = _comparisons(compared, differences)
     shown, files = paper.tables(compared, differences)
-    shown = [*([tables.comparison_table(comparisons)] if comparisons else []), *shown]
-    warnings = [*dict.fromkeys([*found.warnings, *differences.damaged])]
+    shown = [*([tables.comparison_table(compared, comparisons)] if comparisons else []), *shown]
     made = Report(
-        *(found, compared, numbers["table"], shown, warnings),
+        *(found, numbers["table"], shown, found.warnings),
         *(out / "index.html", paired.verdict(comparisons)),
     )
     out.mkdir(parents=True, exist_ok=True)

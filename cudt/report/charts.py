@@ -12,18 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cudt.config.levels import GAMMA, scale_of, training_level
-from cudt.evaluation.tables import psnr
-from cudt.report.compare import (
-    BASELINE,
-    CONSTRAINED,
-    SIDES,
-    Choice,
-    Side,
-    choices,
-    in_order,
-    is_constrained,
-    objective_labels,
-)
+from cudt.report.compare import BASELINE, CONSTRAINED, Choice, Side, choices, in_order, short
 from cudt.report.frames import Frames
 
 #: Colour of Okabe and Ito's palette and dash of each objective that comes with cudt.
@@ -32,17 +21,17 @@ _STYLES = {
     BASELINE: ("#D55E00", [6, 3]),
     "supervised": ("#009E73", [2, 2]),
 }
-#: For all other objectives, in the order of their names.
-_SPARE = ["#CC79A7", "#E69F00", "#56B4E9", "#808080"]
+#: For all other objectives.
+_OTHER = ("#CC79A7", [8, 3, 2, 3])
 #: From light to dark, for values that have an order; a print in grey keeps it.
 _SHADES = np.array([[230, 180, 30], [120, 150, 110], [30, 80, 160]])
 #: γ_train of the paper's Figure 1, its main results on video and Llama, by metric.
 PAPER_LEVELS = {"accuracy": 0.2, "RMSE": 0.13, "token accuracy": 0.25}
 #: More bands than these overlap to one grey patch; of more lines, the legend has the ends.
 _MOST_BANDS, _MOST_NAMED = 3, 12
-#: Numbers from here on are written as 10k and 2M.
-_LARGE = 10_000
 GREY = "#888888"
+
+Sides = Mapping[str, Side]
 
 
 @dataclass(frozen=True)
@@ -63,8 +52,6 @@ class Figure:
     draw: Callable[[View], Iterator[Drawing]]
     of: Literal["noise", "recipe", "all"] = "recipe"
     """Whether it is drawn for each recipe and kind of noise, for each recipe, or once."""
-    of_ablations: bool = False
-    """Whether it also sees the runs of ablations, which tables leave out."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +75,6 @@ class View:
         return str(self.runs["metric"].iloc[0]).replace("_", " ")
 
     @property
-    def symbol(self) -> str:
-        """γ, or p for noise in texts."""
-        return scale_of(self.kind).symbol
-
-    @property
     def axis(self) -> str:
         """The title of an axis of noise levels, with its unit."""
         is_added = scale_of(self.kind) == GAMMA
@@ -107,11 +89,25 @@ class View:
     @property
     def evaluated(self) -> Any:
         """The runs that were evaluated under this kind of noise."""
-        return self.runs[[self.kind in noises for noises in self.runs["noises"]]]
+        return self.runs.loc[[self.kind in noises for noises in self.runs["noises"]]]
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """The metric of each run at each level."""
+        return self.frames.points[self.frames.points["perturbation"] == self.kind]
+
+    @cached_property
+    def layers(self) -> pd.DataFrame:
+        """Loss and metric of each layer on test data; `is_trained` at the level of training."""
+        table = self.frames.layers
+        table = table[(table["split"] == "test") & (table["perturbation"] == self.kind)]
+        trained = self.runs["gamma_train"].loc[table["run"]]
+        levels = [training_level(self.kind, one) for one in trained]
+        return table.assign(is_trained=table["gamma"] == levels)
 
     def of(self, runs: Iterable[int]) -> View:
         """The same with some of the runs."""
-        return replace(self, frames=self.frames.of(runs))
+        return View(self.frames.of(runs), self.name, self.kind)
 
     def families(self) -> list[View]:
         """A view of each family, under its main kind of noise."""
@@ -122,11 +118,9 @@ class View:
     @cached_property
     def choices(self) -> list[Choice]:
         """The runs that represent each objective, of each cell, as the tables compare them."""
-        every = [
-            replace(one, sides={name: side for name, side in one.sides.items() if side.runs})
-            for one in choices(self.runs, self.kind)
-        ]
-        return [one for one in every if one.sides]
+        every = choices(self.runs, self.kind)
+        shown = [{n: side for n, side in one.sides.items() if side.runs} for one in every]
+        return [replace(one, sides=mine) for one, mine in zip(every, shown, strict=True) if mine]
 
     def pair(self, gamma: float | None = None, *, own_depths: bool = False) -> dict[str, Side]:
         """The runs of each objective, all of one cell: a row of the page's first table.
@@ -138,12 +132,11 @@ class View:
         wanted = PAPER_LEVELS.get(self.metric) if gamma is None else gamma
 
         def kind(one: Choice) -> tuple[Any, ...]:
-            mine = [run for side in SIDES if side in one.sides for run in one.sides[side].runs]
-            runs, trained = self.runs.loc[mine], one.cell.gamma_train
-            is_comparison = BASELINE in one.sides and any(map(is_constrained, one.sides))
-            is_paper = bool(len(runs) and runs["is_published"].all())
-            is_same_model = runs["model_text"].nunique() < 2
-            return (is_comparison, trained == wanted, trained, is_paper, is_same_model)
+            runs = self.runs.loc[runs_of(one.sides)]
+            trained, n_models = one.cell.gamma_train, runs["model_text"].nunique()
+            is_comparison = BASELINE in one.sides and bool(runs["is_constrained"].any())
+            is_paper = bool(runs["is_published"].all())
+            return is_comparison, trained == wanted, trained, is_paper, n_models == 1
 
         def score(one: Choice) -> float:
             return one.scores.get(CONSTRAINED, min(one.scores[name] for name in one.sides))
@@ -153,21 +146,47 @@ class View:
             return {}
         best = ranked[-1]
         alike = [one for one in ranked if kind(one) == kind(best)] if own_depths else [best]
-        return {
-            name: min((a for a in alike if name in a.sides), key=lambda a: a.scores[name]).sides[name]
-            for name in in_order(best.sides)
-        }
+        sides = {}
+        for name in in_order(best.sides):
+            mine = [one for one in alike if name in one.sides]
+            sides[name] = min(mine, key=lambda one: one.scores[name]).sides[name]
+        return sides
+
+    def losses(self, lines: Sequence[Line], title: Any = "Loss by layer", **options: Any) -> Any:
+        """A panel of the test loss of each layer at the level of training."""
+        rows = averaged(self.layers[self.layers["is_trained"]], lines, "layer", "loss")
+        return panel(rows, lines, "layer", "test loss", title, **options)
+
+    def curves(self, lines: Sequence[Line], title: Any, **options: Any) -> Any:
+        """A panel of the metric against the noise level, with the range seen in training shaded,
+        and what the noisy input itself has, which a denoiser should improve.
+        """
+        shown = self.points[self.points["run"].isin([run for line in lines for run in line.runs])]
+        name = f"test {self.metric}"
+        rows = averaged(self.points, lines, "gamma", "value")
+        chart = panel(rows, lines, self.axis, name, title, **options)
+        trained = self.runs["gamma_train"].loc[shown["run"]]
+        levels = {training_level(self.kind, one) for one in trained}
+        if len(levels) == 1:  # Lines trained at different levels share no range.
+            ends = pd.DataFrame({"x": [min(0.0, shown["gamma"].min())], "x2": [*levels]})
+            seen = alt.Chart(ends).mark_rect(color=GREY, opacity=0.14)
+            chart = seen.encode(alt.X("x:Q", title=self.axis), x2="x2:Q") + chart
+        noisy = shown.dropna(subset="input").drop_duplicates("gamma")[["gamma", "input"]]
+        at = {"x": alt.X("gamma:Q", title=self.axis), "y": alt.Y("input:Q", title=name)}
+        own = alt.Chart(noisy).mark_line(color=GREY, strokeDash=[1, 3]).encode(**at)
+        text = alt.Chart(noisy.tail(1)).mark_text(
+            color=GREY, align="right", dx=-14, text="noisy input"
+        )
+        return chart + own + text.encode(**at) if len(noisy) else chart
+
+    def trained_at(self, sides: Sides, paper: float | None = None) -> str:
+        """γ_train of what is shown, and the paper's where it differs: `, γ_train = 0.4 (paper: 0.2)`."""
+        levels = {*self.runs["gamma_train"].loc[runs_of(sides)]}
+        note = f" (paper: {paper:g})" if paper is not None and levels != {paper} else ""
+        return f", γ_train = {', '.join(f'{level:g}' for level in sorted(levels))}{note}"
 
 
-def trained_at(view: View, sides: Mapping[str, Side], paper: float | None = None) -> str:
-    """γ_train of what is shown, and the paper's where it differs: `, γ_train = 0.4 (paper: 0.2)`."""
-    levels = {view.frames.row(run).gamma_train for run in runs_of(sides)}
-    text = ", ".join(f"{level:g}" for level in sorted(levels))
-    note = f" (paper: {paper:g})" if paper is not None and levels != {paper} else ""
-    return f", γ_train = {text}{note}"
-
-
-def runs_of(sides: Mapping[str, Side]) -> list[int]:
+def runs_of(sides: Sides) -> list[int]:
     """The runs of all sides."""
     return [run for side in sides.values() for run in side.runs]
 
@@ -185,20 +204,15 @@ class Line:
     dash: list[int]
 
 
-def style(objective: str, others: Iterable[str] = ()) -> tuple[str, list[int]]:
-    """The colour and dash of an objective."""
-    unknown = sorted({*others, objective} - {*_STYLES})
-    spare = dict(zip(unknown, _SPARE * len(unknown), strict=False))
-    return _STYLES.get(objective) or (spare[objective], [8, 3, 2, 3])
+def plain_line(objective: str, runs: Iterable[int] = (), how: str = "") -> Line:
+    """A line in the colour and dash of an objective: `constrained (3 seeds)`."""
+    label = short(objective) + (f" ({how})" if how else "")
+    return Line(label, [*runs], *_STYLES.get(objective, _OTHER))
 
 
-def lines_of(sides: Mapping[str, Side], *, counts: bool = True) -> list[Line]:
-    """A line for each objective: `constrained (3 seeds)`."""
-    called, lines = objective_labels(sides), []
-    for name, side in sides.items():
-        label = f"{called[name]} ({side.how})" if counts else called[name]
-        lines.append(Line(label, side.runs, *style(name, sides)))
-    return lines
+def lines_of(sides: Sides) -> list[Line]:
+    """A line for each objective."""
+    return [plain_line(name, side.runs, side.how) for name, side in sides.items()]
 
 
 def shaded(parts: Mapping[str, list[int]], dash: Sequence[int] = (1, 0)) -> list[Line]:
@@ -225,28 +239,7 @@ def averaged(table: pd.DataFrame, lines: Sequence[Line], x: str, y: str) -> pd.D
             low, high = (mine.set_index(x)[end].reindex(found.index) for end in ("low", "high"))
         part = {"line": line.label, "x": found.index, "y": found["mean"], "low": low, "high": high}
         parts.append(pd.DataFrame(part).reset_index(drop=True))
-    return pd.concat([p for p in parts if len(p)] or parts, ignore_index=True)
-
-
-def curves(view: View, lines: Sequence[Line]) -> pd.DataFrame:
-    """The metric against the level."""
-    points = view.frames.points
-    return averaged(points[points["perturbation"] == view.kind], lines, "gamma", "value")
-
-
-def layers_on_test(view: View) -> pd.DataFrame:
-    """Loss and metric of each layer on test data; `is_trained` at the level of a run's training."""
-    table = view.frames.layers
-    table = table[(table["split"] == "test") & (table["perturbation"] == view.kind)]
-    trained = view.runs["gamma_train"].loc[table["run"]]
-    levels = [training_level(view.kind, one) for one in trained]
-    return table.assign(is_trained=table["gamma"] == levels)
-
-
-def losses(view: View, lines: Sequence[Line]) -> pd.DataFrame:
-    """The test loss of each layer at the level of training."""
-    table = layers_on_test(view)
-    return averaged(table[table["is_trained"]], lines, "layer", "loss")
+    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
 
 # ---------------------------------------------------------------- panels
@@ -270,20 +263,19 @@ def panel(
     The legend has all `lines`: panels with the same ones share it. `rule` is a horizontal line.
     """
     rows = rows[np.isfinite(rows["y"].astype(float))]
-    is_loss = y.endswith(("loss", "f₀")) and len(rows) and rows["y"].min() > 0
-    is_log = is_loss and rows["y"].max() > 20 * rows["y"].min()
+    is_log = y.startswith("test loss") and rows["y"].max() > 20 * rows["y"].min() > 0
     if is_log:
         rows = rows.assign(low=rows["low"].where(rows["low"] > 0))
-    axis = alt.Axis(tickCount=6)
+    ticks: dict[str, Any] = {"tickCount": 6}
     if len(rows) and x.startswith("layer"):
         first, last = int(rows["x"].min()), int(rows["x"].max())
-        axis = alt.Axis(format="d", values=[*range(first, last + 1, 1 + (last - first) // 10)])
+        ticks = {"format": "d", "values": [*range(first, last + 1, 1 + (last - first) // 10)]}
     x_scale = alt.Scale(type="log" if is_log_x else "linear", zero=False, nice=False, padding=6)
-    at_x = alt.X("x:Q", title=x, scale=x_scale, axis=axis)
     y_scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=not is_log)
-    is_large = len(rows) and rows["y"].max() >= _LARGE
-    format_y = {"axis": alt.Axis(format="~s")} if is_large else {}
-    at_y, low = (alt.Y(f"{end}:Q", title=y, scale=y_scale, **format_y) for end in ("y", "low"))
+    # Large numbers as 10k and 2M.
+    number = alt.Axis(format="~s") if rows["y"].max() >= 10_000 else alt.Axis()
+    at_x = alt.X("x:Q", title=x, scale=x_scale, axis=alt.Axis(**ticks))
+    at_y, low = (alt.Y(f"{end}:Q", title=y, scale=y_scale, axis=number) for end in ("y", "low"))
     stroke, dash, fill = _line_scales(lines)
     tooltip = [
         alt.Tooltip("line:N", title=" "),
@@ -296,7 +288,7 @@ def panel(
     if bars:
         layers.append(spread.mark_rule(strokeWidth=1.4).encode(low, stroke, y2="high:Q"))
     elif len(lines) <= _MOST_BANDS:
-        layers.insert(0, spread.mark_area(opacity=0.16).encode(low, fill, y2="high:Q"))
+        layers.append(spread.mark_area(opacity=0.16).encode(low, fill, y2="high:Q"))
     if dots:
         points = chart.mark_point(filled=True, size=30, opacity=1)
         layers.append(points.encode(at_y, fill, tooltip=tooltip))
@@ -309,9 +301,9 @@ def panel(
 def _line_scales(lines: Sequence[Line]) -> tuple[Any, Any, Any]:
     """Stroke and dash of lines, with a legend below; and the fill of their dots and bands."""
     labels = [line.label for line in lines]
-    ends = [labels[0], labels[-1]] if len(labels) > _MOST_NAMED else labels
-    below = {"title": None, "orient": "bottom", "symbolSize": 500, "labelLimit": 400}
-    legend = alt.Legend(values=ends, columns=3, **below)
+    shown = [labels[0], labels[-1]] if len(labels) > _MOST_NAMED else labels
+    below: dict[str, Any] = {"title": None, "orient": "bottom", "columns": 3}
+    legend = alt.Legend(values=shown, symbolSize=500, labelLimit=400, **below)
     colors = alt.Scale(domain=labels, range=[line.color for line in lines])
     dashes = alt.Scale(domain=labels, range=[line.dash for line in lines])
     return (
@@ -321,37 +313,6 @@ def _line_scales(lines: Sequence[Line]) -> tuple[Any, Any, Any]:
     )
 
 
-def curve_panel(
-    view: View,
-    lines: Sequence[Line],
-    title: str | list[str] = "",
-    y: str = "value",
-    **options: Any,
-) -> Any:
-    """The metric against the noise level, with the range seen in training shaded, and what the
-    noisy input itself has, which a denoiser should improve.
-    """
-    points = view.frames.points[view.frames.points["perturbation"] == view.kind]
-    shown = points[points["run"].isin([run for line in lines for run in line.runs])]
-    name = "test PSNR (dB)" if y == "psnr" else f"test {view.metric}"
-    if y == "psnr":
-        points = points.assign(psnr=psnr(points["value"]))
-    chart = panel(averaged(points, lines, "gamma", y), lines, view.axis, name, title, **options)
-    trained = view.runs["gamma_train"].loc[shown["run"]]
-    levels = {training_level(view.kind, one) for one in trained}
-    if len(levels) == 1:  # Lines trained at different levels share no range.
-        ends = pd.DataFrame({"x": [min(0.0, shown["gamma"].min())], "x2": [*levels]})
-        seen = alt.Chart(ends).mark_rect(color=GREY, opacity=0.14)
-        chart = seen.encode(alt.X("x:Q", title=view.axis), x2="x2:Q") + chart
-    noisy = shown.dropna(subset="input").drop_duplicates("gamma")[["gamma", "input"]]
-    if noisy.empty or y == "psnr":
-        return chart
-    at = {"x": alt.X("gamma:Q", title=view.axis), "y": alt.Y("input:Q", title=name)}
-    own = alt.Chart(noisy).mark_line(color=GREY, strokeDash=[1, 3])
-    text = alt.Chart(noisy.tail(1)).mark_text(color=GREY, align="right", dx=-14, text="noisy input")
-    return chart + own.encode(**at) + text.encode(**at)
-
-
 def side_by_side(panels: Sequence[Any], columns: int = 3) -> Any:
     """Panels in a grid, with one legend below."""
     return alt.concat(*panels, columns=min(columns, len(panels)))
@@ -359,4 +320,5 @@ def side_by_side(panels: Sequence[Any], columns: int = 3) -> Any:
 
 def stacked(charts: Sequence[Any]) -> Any:
     """Charts one below the other, each with its own legend."""
-    return alt.vconcat(*charts).resolve_scale(stroke="independent", strokeDash="independent")
+    own: dict[str, Any] = dict.fromkeys(("stroke", "strokeDash", "fill"), "independent")
+    return alt.vconcat(*charts).resolve_scale(**own)

@@ -15,8 +15,8 @@ runs on validation data, as in the paper.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -77,7 +77,6 @@ def assign(frames: Frames) -> None:
     runs["model_text"] = [json.dumps(row.model, sort_keys=True) for row in rows]
     noises = frames.points.groupby("run")["perturbation"].unique().map(tuple)
     runs["noises"] = [noises.get(run, ()) for run in runs.index]
-    called = objective_labels(runs["objective"])
     for recipe, mine in runs.groupby("recipe"):
         parts = [part for _, part in mine.groupby(["metric", "origin"], sort=False)]
         first = [{"metric": p["metric"].iloc[0], **json.loads(p["origin"].iloc[0])} for p in parts]
@@ -87,7 +86,7 @@ def assign(frames: Frames) -> None:
             groups = own.drop_duplicates("group")
             texts = names_apart([*groups["settings"]])
             named = dict(zip(groups["group"], texts, strict=True))
-            labels = [f"{called[objective]} {named[group]}".strip() for group in own["group"]]
+            labels = [f"{short(objective)} {named[group]}".strip() for group in own["group"]]
             runs.loc[own.index, "label"] = labels
     _mark(frames)
 
@@ -190,11 +189,9 @@ def in_order(objectives: Iterable[str]) -> list[str]:
     return sorted({*objectives}, key=lambda one: (not is_constrained(one), one != BASELINE, one))
 
 
-def objective_labels(objectives: Iterable[str]) -> dict[str, str]:
-    """The last part of an import path; the whole where two would share it."""
-    found = {name: name.rpartition(".")[2] for name in objectives}
-    shared = Counter(found.values())
-    return {name: text if shared[text] == 1 else name for name, text in found.items()}
+def short(objective: str) -> str:
+    """The last part of an import path."""
+    return objective.rpartition(".")[2]
 
 
 # ---------------------------------------------------------------- which runs represent a side
@@ -233,6 +230,7 @@ class Choice:
 
 def choices(runs: pd.DataFrame, noise: str) -> list[Choice]:
     """Each comparison of each cell under a kind of noise, and each cell without a comparison."""
+    runs = without_ablations(runs)
     made, rank = [], criterion(runs)
     for cell, mine in by_cell(runs).items():
         others = mine[~mine["objective"].isin(SIDES)]
@@ -342,15 +340,13 @@ def pairs(runs: pd.DataFrame) -> list[tuple[str, list[int], list[int]]]:
     """
     found = []
     for mine in by_cell(runs).values():
+        noises = mine["noises"].explode().dropna()
         groups = [part for _, part in mine.groupby("group", sort=False)]
-        evaluated = [(group["objective"].iloc[0], _by_noise(group)) for group in groups]
-        found += [
-            (noise, ours, baseline[noise])
-            for objective, by_noise in evaluated
-            for noise, ours in sorted(by_noise.items())
-            for other, baseline in evaluated
-            if noise in baseline and _is_compared(objective, other)
-        ]
+        for ours, other, noise in itertools.product(groups, groups, sorted({*noises})):
+            evaluated = noises.index[noises == noise]
+            sides = [[*part.index.intersection(evaluated)] for part in (ours, other)]
+            if all(sides) and _is_compared(ours["objective"].iloc[0], other["objective"].iloc[0]):
+                found.append((noise, *sides))
     return found
 
 
@@ -358,9 +354,3 @@ def _is_compared(objective: str, other: str) -> bool:
     if other == BASELINE:
         return objective != BASELINE
     return is_constrained(objective) and not is_constrained(other)
-
-
-def _by_noise(runs: pd.DataFrame) -> dict[str, list[int]]:
-    """The runs that were evaluated under each kind of noise."""
-    exploded = runs["noises"].explode().dropna()
-    return {str(noise): [*mine.index] for noise, mine in exploded.groupby(exploded)}

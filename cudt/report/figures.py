@@ -13,38 +13,13 @@ import pandas as pd
 import torch
 
 from cudt.config.differences import symbol, value_text
-from cudt.config.levels import training_level
+from cudt.config.levels import scale_of, training_level
 from cudt.evaluation.tables import psnr
 from cudt.method.constraints import TOLERANCE, allowed_losses
-from cudt.report.charts import (
-    GREY,
-    PAPER_LEVELS,
-    Drawing,
-    Figure,
-    Line,
-    View,
-    averaged,
-    curve_panel,
-    curves,
-    layers_on_test,
-    lines_of,
-    losses,
-    panel,
-    runs_of,
-    shaded,
-    side_by_side,
-    stacked,
-    style,
-    trained_at,
-)
-from cudt.report.compare import (
-    BASELINE,
-    failing_layers,
-    in_order,
-    is_constrained,
-    objective_labels,
-)
-from cudt.report.frames import Sweep, each
+from cudt.report import charts
+from cudt.report.charts import Drawing, Figure, Sides, View, averaged, panel, side_by_side
+from cudt.report.compare import BASELINE, failing_layers, in_order, is_constrained, short
+from cudt.report.frames import each
 from cudt.report.paired import Quantities
 from cudt.utils.files import file_name
 
@@ -71,15 +46,14 @@ def descent_and_robustness(view: View) -> Iterator[Drawing]:
     sides = view.pair()
     if not sides:
         return
-    lines = lines_of(sides)
-    references = {view.frames.row(run).reference for run in runs_of(sides)}
+    lines = charts.lines_of(sides)
+    references = {*view.runs["reference"].loc[charts.runs_of(sides)]}
     rule = references.pop() if len(references) == 1 else None
-    title = ["Loss by layer", "" if rule is None else f"dashed: f₀ = {rule:.3g}"]
-    left = panel(losses(view, lines), lines, "layer", "test loss", title, rule=rule)
-    chart = side_by_side([left, curve_panel(view, lines, ["Robustness", f"{view.kind} noise"])])
-    paper = trained_at(view, sides, PAPER_LEVELS.get(view.metric))
+    title = "Loss by layer" + ("" if rule is None else f" (dashed: f_0 = {rule:.3g})")
+    panels = [view.losses(lines, title, rule=rule), view.curves(lines, f"Under {view.kind} noise")]
+    paper = view.trained_at(sides, charts.PAPER_LEVELS.get(view.metric))
     caption = f"{view.name}: loss by layer, and {view.metric} under {view.kind} noise{paper}"
-    yield Drawing(chart, caption)
+    yield Drawing(side_by_side(panels), caption)
 
 
 def layer_ratios(view: View) -> Iterator[Drawing]:
@@ -89,113 +63,115 @@ def layer_ratios(view: View) -> Iterator[Drawing]:
     sides = view.of(sorted({*mine["run"]})).pair() if len(mine) else {}
     if not sides:
         return
-    lines, x = lines_of(sides), "ratio f_l / f_(l−1) of an example"
+    lines, x = charts.lines_of(sides), "ratio f_l / f_(l−1) of an example"
     width = mine["right"] - mine["left"]
     density = mine.assign(x=mine["left"] + width / 2, share=mine["share"] / width)
     distribution = mine.assign(x=mine["right"], share=mine["cumulative"])
-    at_one = alt.Chart(pd.DataFrame({"x": [1.0]})).mark_rule(color=GREY, strokeDash=[3, 3])
+    at_one = alt.Chart(pd.DataFrame({"x": [1.0]})).mark_rule(color=charts.GREY, strokeDash=[3, 3])
     panels = []
     for table, y in ((density, "density"), (distribution, "share of steps below")):
         rows = averaged(table, lines, "x", "share").assign(low=np.nan)
         panels.append(panel(rows, lines, x, y, dots=False) + at_one.encode(alt.X("x:Q", title=x)))
     caption = f"{view.name}: layer ratios of single examples, {view.kind} noise of training"
-    yield Drawing(side_by_side(panels), caption + trained_at(view, sides))
+    yield Drawing(side_by_side(panels), caption + view.trained_at(sides))
 
 
 def errors_over_layers(view: View) -> Iterator[Drawing]:
     """The error of every layer's answer: clean, at the level of training and at the highest."""
-    sides, table = view.pair(), layers_on_test(view)
-    runs = runs_of(sides)
+    sides, table = view.pair(), view.layers
+    runs = charts.runs_of(sides)
     found = [{*table["gamma"][table["run"] == run]} for run in runs]
     shared = sorted(set.intersection(*found)) if found else []
     if not shared:
         return
-    lines, first = lines_of(sides), view.runs.loc[runs[0]]
+    lines, first = charts.lines_of(sides), view.frames.row(runs[0])
     trained = training_level(view.kind, first["gamma_train"])
-    is_up, name = first["higher_is_better"], view.metric
-    error, name = (1 - table["metric"], f"1 − {name}") if is_up else (table["metric"], name)
+    error, name = table["metric"], view.metric
+    if first["higher_is_better"]:
+        error, name = 1 - error, f"1 − {name}"
     panels = []
     for level in sorted({shared[0], shared[-1], *({trained} & {*shared})}):
         rows = averaged(table.assign(error=error)[table["gamma"] == level], lines, "layer", "error")
-        title = f"{view.symbol} = {level:g}" + (" (training)" if level == trained else "")
+        title = f"{scale_of(view.kind).symbol} = {level:g}"
+        title += " (training)" if level == trained else ""
         panels.append(panel(rows, lines, "layer", f"test {name}", title, size=_SMALL))
     caption = f"{view.name}: {name} over layers under {view.kind} noise"
-    yield Drawing(side_by_side(panels), caption + trained_at(view, sides))
+    yield Drawing(side_by_side(panels), caption + view.trained_at(sides))
 
 
 def constraints_kept(view: View) -> Iterator[Drawing]:
     """Constraints kept at each noise level; every objective is judged by the constrained run's."""
-    sides, table = view.pair(), layers_on_test(view)
+    sides, table = view.pair(), view.layers
     judges = [run for name, side in sides.items() if is_constrained(name) for run in side.runs]
     counts = []
-    for run in runs_of(sides):
+    for run in charts.runs_of(sides):
         seeds = [one for one in judges if view.frames.row(one).seed == view.frames.row(run).seed]
         judge = view.frames.row((seeds or judges or [run])[0])
         for gamma, rows in table[table["run"] == run].sort_values("layer").groupby("gamma"):
-            found = torch.tensor(rows["loss"].to_numpy())
-            allowed = allowed_losses(found, judge.reference, judge.rates, judge.descent["form"])
+            losses = torch.tensor(rows["loss"].to_numpy())
+            allowed = allowed_losses(losses, judge.reference, judge.rates, judge.descent["form"])
             # A violation within two standard errors counts as kept, as in the verdicts.
             free = TOLERANCE * torch.tensor(rows["standard_error"].to_numpy())
-            counts.append({"run": run, "gamma": gamma, "kept": int((found - allowed <= free).sum())})
+            kept = int((losses - allowed <= free).sum())
+            counts.append({"run": run, "gamma": gamma, "kept": kept})
     if not counts:
         return
-    lines, depth = lines_of(sides), view.frames.row(counts[0]["run"]).n_layers
+    lines, depth = charts.lines_of(sides), view.frames.row(counts[0]["run"]).n_layers
     rows = averaged(pd.DataFrame(counts), lines, "gamma", "kept")
     rows = rows.assign(low=rows["low"].clip(lower=0), high=rows["high"].clip(upper=depth))
     chart = panel(rows, lines, view.axis, f"constraints kept, of {depth}")
     caption = f"{view.name}: constraints kept on test data under {view.kind} noise"
-    yield Drawing(chart, caption + trained_at(view, sides))
+    yield Drawing(chart, caption + view.trained_at(sides))
 
 
 def training_levels(view: View) -> Iterator[Drawing]:
     """The metric against the noise level for each γ_train, at the depth that has most of them."""
     paper = view.evaluated[view.evaluated["constraints"] == ""]
     counts = paper.groupby("n_layers")["gamma_train"].nunique()
-    if counts.max() < 2 or counts.empty:
+    if counts.empty or counts.max() < 2:
         return
     depth = counts[counts == counts.max()].index.max()
     deep = paper[paper["n_layers"] == depth]
     levels = np.array(sorted({*deep["gamma_train"]}))
     spread = np.linspace(0, len(levels) - 1, min(len(levels), 9)).round().astype(int)
-    views = {level: view.of(deep.index[deep["gamma_train"] == level]) for level in levels[spread]}
-    caption = f"{view.name}: {view.metric} under {view.kind} noise by γ_train, L = {depth}"
-    yield Drawing(_curves_of({f"γ_train = {level:g}": one for level, one in views.items()}), caption)
+    views = [view.of(deep.index[deep["gamma_train"] == level]) for level in levels[spread]]
+    caption = f"{view.name}: {view.metric} under {view.kind} noise by γ_train"
+    yield Drawing(_panels([(one, one.pair(), "") for one in views]), caption)
 
 
 def noise_kinds(view: View) -> Iterator[Drawing]:
     """The metric under each kind of noise: the paper's uniform and discrete noise."""
-    views = {f"{kind} noise": View(view.frames, view.name, kind) for kind in view.kinds}
+    views = [View(view.frames, view.name, kind) for kind in view.kinds]
     if len(views) > 1:
-        caption = f"{view.name}: {view.metric} under {', '.join(views)}"
-        yield Drawing(_curves_of(views), caption)
+        chart = _panels([(one, one.pair(), f"{one.kind} noise") for one in views])
+        yield Drawing(chart, f"{view.name}: {view.metric} under {', '.join(view.kinds)} noise")
 
 
-def _curves_of(views: dict[str, View]) -> Any:
-    """A panel of curves for each view, with one legend."""
-    lines = [lines_of(view.pair(), counts=False) for view in views.values()]
-    return _shared([*views.values()], lines, [*views])
-
-
-def _shared(views: Sequence[View], lines: Sequence[list[Line]], titles: Sequence[Any]) -> Any:
-    """Panels of curves whose legend has the lines of all."""
-    every = {line.label: line for mine in lines for line in mine}
-    panels = []
-    for view, mine, title in zip(views, lines, titles, strict=True):
-        own = {line.label: line for line in mine}
-        named = [own.get(n, Line(n, [], one.color, one.dash)) for n, one in every.items()]
-        panels.append(curve_panel(view, named, title, size=_SMALL))
+def _panels(shown: Sequence[tuple[View, Sides, str]]) -> Any:
+    """Panels of curves with one legend, titled `name`, `γ_train = 0.2, L = 12, 3 seeds`."""
+    objectives, panels = in_order([name for _, sides, _ in shown for name in sides]), []
+    for view, sides, title in shown:
+        runs = view.runs.loc[charts.runs_of(sides)]
+        depths, levels = (
+            ", ".join(f"{one:g}" for one in sorted({*runs[name]}))
+            for name in ("n_layers", "gamma_train")
+        )
+        hows = ", ".join(dict.fromkeys(side.how for side in sides.values()))
+        about = f"γ_train = {levels}, L = {depths}, {hows}"
+        lines = [
+            charts.plain_line(name, sides[name].runs if name in sides else ())
+            for name in objectives
+        ]
+        panels.append(view.curves(lines, [title, about] if title else about, size=_SMALL))
     return side_by_side(panels)
 
 
 def by_depth(view: View) -> Iterator[Drawing]:
     """Loss by layer and curves for each depth, and the mean and area of each curve against depth."""
-    levels = {run.gamma_train for run in each(view.evaluated)}
     found: dict[float, dict[str, dict[int, list[int]]]] = {}
-    for level in levels:
-        mine = view.evaluated[view.evaluated["gamma_train"] == level]
-        for depth, deep in mine.groupby("n_layers"):
-            for name, side in view.of(deep.index).pair(level).items():
-                found.setdefault(level, {}).setdefault(name, {})[int(depth)] = side.runs
+    for (level, depth), mine in view.evaluated.groupby(["gamma_train", "n_layers"]):
+        for name, side in view.of(mine.index).pair(level).items():
+            found.setdefault(level, {}).setdefault(name, {})[depth] = side.runs
     deep = {
         level: {name: sides[name] for name in in_order(sides) if len(sides[name]) > 1}
         for level, sides in found.items()
@@ -204,31 +180,23 @@ def by_depth(view: View) -> Iterator[Drawing]:
         return
     # The paper's figures are at γ_train = 0.
     level = max(deep, key=lambda one: (len(deep[one]), one == 0, one))
-    called, rows, charts = objective_labels(deep[level]), [], []
-    for name, depths in deep[level].items():
-        lines = shaded({f"L = {depth}": runs for depth, runs in depths.items()}, style(name)[1])
-        left = panel(losses(view, lines), lines, "layer", "test loss", called[name])
-        charts.append(side_by_side([left, curve_panel(view, lines, f"{view.kind} noise")]))
-        rows += [
-            {"run": run, "line": called[name], "depth": depth, **_over_levels(view, run)}
-            for depth, runs in depths.items()
-            for run in runs
-        ]
-    table, panels = pd.DataFrame(rows), []
-    for y, title in (("mean", f"mean {view.metric} over γ"), ("auc", "area under the curve")):
-        grouped = table.groupby(["line", "depth"])[y].agg(["mean", "std"]).reset_index()
-        grouped = grouped.rename(columns={"depth": "x", "mean": "y"})
-        grouped = grouped.assign(low=grouped.y - grouped["std"], high=grouped.y + grouped["std"])
-        lines = [Line(called[name], [], *style(name, called)) for name in deep[level]]
-        panels.append(panel(grouped, lines, "layers L", title, bars=True))
+    rows, panels, sums = [], [], []
+    plain = [charts.plain_line(name) for name in deep[level]]
+    for line, depths in zip(plain, deep[level].values(), strict=True):
+        lines = charts.shaded({f"L = {depth}": runs for depth, runs in depths.items()}, line.dash)
+        left, right = view.losses(lines, line.label), view.curves(lines, f"{view.kind} noise")
+        panels.append(side_by_side([left, right]))
+        for depth, run in ((depth, run) for depth, runs in depths.items() for run in runs):
+            curve = view.frames.curve(run, view.kind)
+            wanted = Quantities.over([*curve], view.kind, level)
+            rows.append({"line": line.label, "x": depth, **wanted.named([*curve.values()])})
+    for y, title in (("mean", f"mean {view.metric} over levels"), ("auc", "area under the curve")):
+        grouped = pd.DataFrame(rows).groupby(["line", "x"])[y]
+        mean, spread = grouped.mean(), grouped.std()
+        ends = pd.DataFrame({"y": mean, "low": mean - spread, "high": mean + spread})
+        sums.append(panel(ends.reset_index(), plain, "layers L", title, bars=True))
     caption = f"{view.name}: by depth, γ_train = {level:g}, {view.kind} noise"
-    yield Drawing(stacked([*charts, side_by_side(panels)]), caption)
-
-
-def _over_levels(view: View, run: int) -> dict[str, float]:
-    curve = view.frames.curve(run, view.kind)
-    wanted = Quantities.over([*curve], view.kind, view.frames.row(run).gamma_train)
-    return wanted.named([*curve.values()])
+    yield Drawing(charts.stacked([*panels, side_by_side(sums)]), caption)
 
 
 def ablations(view: View) -> Iterator[Drawing]:
@@ -237,27 +205,23 @@ def ablations(view: View) -> Iterator[Drawing]:
     """
     for key, mine in _series(view.evaluated[view.evaluated["is_constrained"]]).items():
         values = {f"{symbol(key)} = {value_text(value)}": value for value in mine}
-        lines = shaded(dict(zip(values, mine.values(), strict=True)))
-        rows = curves(view, lines)
+        lines = charts.shaded(dict(zip(values, mine.values(), strict=True)))
+        rows = averaged(view.points, lines, "gamma", "value")
         shared = sorted(set.intersection(*({*part["x"]} for _, part in rows.groupby("line"))))
         if not shared or rows["line"].nunique() < len(values):
             continue
         # As in the paper: clean, and at a half and at three quarters of the highest level.
         wanted = (shared[0], shared[-1] * 1.05 / 2.1, shared[-1] * 1.65 / 2.1)
         levels = sorted({min(shared, key=lambda one: abs(one - level)) for level in wanted})
-        names = {level: f"{view.symbol} = {level:g}" for level in levels}
+        names = {level: f"{scale_of(view.kind).symbol} = {level:g}" for level in levels}
         at = rows.assign(line=rows["x"].map(names), x=rows["line"].map(values)).dropna(subset="line")
         title = symbol(key) if symbol(key) == key else f"{symbol(key)} ({key})"
+        by_level = charts.shaded({name: [] for name in names.values()})
         is_log = min(mine) > 0 and max(mine) > 20 * min(mine)
-        by_level = shaded({name: [] for name in names.values()})
-        options: Any = {"is_log_x": is_log, "bars": True}
-        effect = panel(at, by_level, title, f"test {view.metric}", "Against the setting", **options)
-        below = [
-            panel(losses(view, lines), lines, "layer", "test loss", "Loss by layer"),
-            curve_panel(view, lines, f"Under {view.kind} noise"),
-        ]
+        effect = panel(at, by_level, title, f"test {view.metric}", bars=True, is_log_x=is_log)
+        below = side_by_side([view.losses(lines), view.curves(lines, f"Under {view.kind} noise")])
         caption = f"{view.name}: {view.metric} against {title}, all else equal"
-        yield Drawing(stacked([effect, side_by_side(below)]), caption, file_name(key))
+        yield Drawing(charts.stacked([effect, below]), caption, file_name(key))
 
 
 def _series(runs: pd.DataFrame) -> dict[str, dict[float, list[int]]]:
@@ -288,24 +252,21 @@ def multipliers_and_weights(view: View) -> Iterator[Drawing]:
     layer's constraint.
     """
     for name, side in view.pair().items():
-        if not is_constrained(name):
-            continue
         history, panels = view.frames.history(side.runs[0]), []
         for logged, y in (("multiplier", "multiplier λ"), ("weight", "effective weight w")):
             mine = history[(history["split"] == "train") & (history["name"] == logged)]
-            if mine.empty:
+            if mine.empty or not is_constrained(name):
                 continue
             steps = np.array(sorted({*mine["step"]}))
             kept = steps[np.linspace(0, len(steps) - 1, _MOST_POINTS).round().astype(int)]
-            thin = mine[mine["step"].isin(kept)]
-            lines = shaded({f"layer {layer}": [] for layer in sorted({*mine["layer"]})})
-            rows = pd.DataFrame({"x": thin["step"], "y": thin["value"], "low": np.nan, "high": np.nan})
-            rows["line"] = "layer " + thin["layer"].astype(str)
+            rows = mine[mine["step"].isin(kept)].rename(columns={"step": "x", "value": "y"})
+            rows = rows.assign(line="layer " + rows["layer"].astype(str), low=np.nan, high=np.nan)
+            lines = charts.shaded({line: [] for line in rows.sort_values("layer")["line"].unique()})
             panels.append(panel(rows, lines, "update", y, rule=0, dots=False))
         if panels:
             seed = view.frames.row(side.runs[0]).seed
             caption = f"{view.name}: multipliers and weights over training, {name}, seed {seed}"
-            yield Drawing(side_by_side(panels), caption + trained_at(view, {name: side}))
+            yield Drawing(side_by_side(panels), caption + view.trained_at({name: side}))
 
 
 # ---------------------------------------------------------------- all recipes
@@ -317,91 +278,66 @@ def grid(view: View) -> Iterator[Drawing]:
     for one in view.families():
         together.setdefault((one.metric, one.kind), []).append(one)
     for (metric, kind), members in together.items():
-        if len(members) < 2:
-            continue
         members.sort(key=lambda one: one.name)
         level = _GRID_LEVELS.get(metric)
         paper = "" if level is None else f"; the paper's figure has γ_train = {level:g}"
         caption = f"{metric} under {kind} noise by recipe, each objective at its best depth{paper}"
-        for start in range(0, len(members), _MOST_PANELS):
-            shown = members[start : start + _MOST_PANELS]
+        for start in range(0, len(members) if len(members) > 1 else 0, _MOST_PANELS):
+            page = members[start : start + _MOST_PANELS]
+            chart = _panels([(one, one.pair(level, own_depths=True), one.name) for one in page])
             number = f"-{1 + start // _MOST_PANELS}" if len(members) > _MOST_PANELS else ""
-            sides = [one.pair(level, own_depths=True) for one in shown]
-            chart = _titled(shown, sides, [one.name for one in shown])
             yield Drawing(chart, caption, f"{file_name(metric)}-{kind}{number}")
-
-
-def _titled(views: Sequence[View], sides: Sequence[Any], names: Sequence[str]) -> Any:
-    """Panels of curves that say what is shown: `γ_train = 0.2, L = 12, 3 seeds`."""
-    titles = []
-    for view, mine, name in zip(views, sides, names, strict=True):
-        runs = view.runs.loc[runs_of(mine)]
-        depths = ", ".join(f"{depth}" for depth in sorted({*runs["n_layers"]}))
-        levels = ", ".join(f"{level:g}" for level in sorted({*runs["gamma_train"]}))
-        hows = ", ".join(dict.fromkeys(side.how for side in mine.values()))
-        titles.append([name, f"γ_train = {levels}, L = {depths}, {hows}"])
-    return _shared(views, [lines_of(mine, counts=False) for mine in sides], titles)
 
 
 def tradeoffs(view: View) -> Iterator[Drawing]:
     """The three settings in which the paper shows a trade-off between ID and OOD quality."""
-    views, sides, names, papers = [], [], [], []
+    shown, papers, paper = [], [], view.runs[view.runs["is_published"]]
+    named = [(one["model"], one["dataset"]) for one in paper["published"]]
     for model, dataset, layers, gamma in _TRADEOFFS:
-        is_mine = [
-            row.is_published
-            and (row.published["model"], row.published["dataset"]) == (model, dataset)
-            for row in each(view.runs)
-        ]
-        mine = view.runs[is_mine]
+        mine = paper.loc[[one == (model, dataset) for one in named]]
         deep = mine[mine["n_layers"] == layers]
-        for one in view.of((deep if len(deep) else mine).index).families():
-            views.append(one)
-            sides.append(one.pair(gamma))
-            names.append(f"{model} on {dataset}")
+        families = view.of((deep if len(deep) else mine).index).families()
+        shown += [(one, one.pair(gamma), f"{model} on {dataset}") for one in families]
         papers.append(f"{model} on {dataset}: L = {layers}, γ_train = {gamma:g}")
-    if views:
+    if shown:
         caption = f"In and out of distribution in the paper's settings ({', '.join(papers)})"
-        yield Drawing(_titled(views, sides, names), caption)
+        yield Drawing(_panels(shown), caption)
 
 
 def infeasible_runs(view: View) -> Iterator[Drawing]:
     """Of each recipe the run that violates most constraints, next to ERM: losses with what each
-    layer was allowed, the metric under noise, and PSNR where the task measures it.
+    layer was allowed, the metric under noise, and the metric (PSNR for RMSE) by layer.
     """
 
     def rank(row: Any) -> tuple[bool, int, int]:
         violated, relaxed = (len(row.failing.get(word, [])) for word in ("violated", "relaxed"))
         return bool(row.noises), violated, relaxed
 
-    worst: dict[str, Any] = {}
-    for row in sorted((row for row in each(view.runs) if row.failing), key=rank):
-        worst[row.family] = row
-    rows = []
-    for row in sorted(worst.values(), key=rank, reverse=True)[:4]:
+    rows, shown = [], set[str]()
+    for row in sorted((row for row in each(view.runs) if row.failing), key=rank, reverse=True):
+        if row.family in shown or len(shown) == 4:
+            continue
+        shown.add(row.family)
         kind = row.kind if row.kind in row.noises else next(iter(row.noises), row.kind)
         one = View(view.frames, row.family, kind)
-        lines = [Line(row.objective, [row.Index], *style(row.objective))]
-        cell = one.of(view.runs.index[view.runs["cell"] == row.cell])
-        erm = cell.pair().get(BASELINE) if row.noises else None
-        lines.append(Line(BASELINE, erm.runs[:1] if erm else [], *style(BASELINE)))
+        erm = one.of(view.runs.index[view.runs["cell"] == row.cell]).pair().get(BASELINE)
+        lines = [charts.plain_line(row.objective, [row.Index])]
+        lines.append(charts.plain_line(BASELINE, erm.runs[:1] if erm else ()))
         panels = [_verdicts(one, row, lines)]
         if row.noises:
-            is_video = row.metric == "RMSE"
-            name = "PSNR (dB)" if is_video else one.metric
-            table = layers_on_test(one)
-            table = table[table["is_trained"]].assign(psnr=psnr(table["metric"]))
-            by_layer = averaged(table, lines, "layer", "psnr" if is_video else "metric")
-            panels += [
-                curve_panel(one, lines, "", "psnr" if is_video else "value", size=_SMALL),
-                panel(by_layer, lines, "layer", f"test {name}", size=_SMALL),
-            ]
+            table, metric = one.layers[one.layers["is_trained"]], row.metric
+            if metric == "RMSE":
+                table, metric = table.assign(metric=psnr(table["metric"])), "PSNR (dB)"
+            by_layer = averaged(table, lines, "layer", "metric")
+            panels.append(one.curves(lines, "Under noise", size=_SMALL))
+            panels.append(panel(by_layer, lines, "layer", f"test {metric}", "By layer", size=_SMALL))
         rows.append(side_by_side(panels))
     if rows:
         caption = "Infeasible runs next to ERM: of each recipe, the run with most violated layers"
         yield Drawing(alt.vconcat(*rows), f"{caption} (grey: loss allowed, ± 2 standard errors)")
 
 
-def _verdicts(view: View, row: Any, lines: Sequence[Line]) -> Any:
+def _verdicts(view: View, row: Any, lines: Sequence[charts.Line]) -> Any:
     """Validation losses by layer, what each was allowed ± 2 standard errors, and what fails."""
     found = [
         {"line": line.label, "x": one.layer, "y": one.loss, "low": np.nan, "high": np.nan}
@@ -409,18 +345,16 @@ def _verdicts(view: View, row: Any, lines: Sequence[Line]) -> Any:
         for run in line.runs
         for one in view.frames.row(run).verdicts
     ]
-    failing = failing_layers(row.failing)
+    failing, y = failing_layers(row.failing), "validation loss"
     title = [view.name, failing if len(failing) <= 44 else f"{failing[:43]}…"]
-    chart = panel(pd.DataFrame(found), lines, "layer", "validation loss", title, size=_SMALL)
-    allowed = pd.DataFrame([
-        {"x": one.layer, "y": one.allowed, "low": one.allowed - TOLERANCE * one.standard_error,
-         "high": one.allowed + TOLERANCE * one.standard_error}
-        for one in row.verdicts
-    ])  # fmt: skip
+    chart = panel(pd.DataFrame(found), lines, "layer", y, title, size=_SMALL)
+    free = [TOLERANCE * one.standard_error for one in row.verdicts]
+    allowed = pd.DataFrame([{"x": one.layer, "y": one.allowed} for one in row.verdicts])
+    allowed = allowed.assign(low=allowed["y"] - free, high=allowed["y"] + free)
     base = alt.Chart(allowed).encode(alt.X("x:Q", title="layer"))
-    tick = base.mark_point(shape="stroke", size=90, color=GREY, opacity=1, strokeWidth=2)
-    tick = tick.encode(alt.Y("y:Q", title="validation loss"))
-    return chart + base.mark_rule(color=GREY).encode(y="low:Q", y2="high:Q") + tick
+    tick = base.mark_point(shape="stroke", size=90, color=charts.GREY, opacity=1)
+    reach = base.mark_rule(color=charts.GREY).encode(y="low:Q", y2="high:Q")
+    return chart + reach + tick.encode(alt.Y("y:Q", title=y))
 
 
 def average_descent(view: View) -> Iterator[Drawing]:
@@ -431,53 +365,30 @@ def average_descent(view: View) -> Iterator[Drawing]:
     """
     steps, logs = np.linspace(0, 1, 25), []
     for one in view.families():
-        table = layers_on_test(one)
-        for run, rows in table[table["is_trained"]].sort_values("layer").groupby("run"):
+        table = one.layers[one.layers["is_trained"]].sort_values("layer")
+        for run, rows in table.groupby("run"):
             own = one.runs.loc[run]
             ratios = np.array([1.0, *(rows["loss"] / own["reference"])])
             if (ratios > 0).all() and np.isfinite(ratios).all():
                 log = np.interp(steps, np.linspace(0, 1, len(ratios)), np.log(ratios))
-                row = {"metric": own["metric"], "line": own["objective"], "x": steps, "log": log}
-                logs.append(pd.DataFrame(row))
+                facts = {"metric": own["metric"], "objective": own["objective"]}
+                logs.append(pd.DataFrame({**facts, "x": steps, "log": log}))
     if len(logs) < 2:
         return
     found, panels = pd.concat(logs), []
     for metric, mine in found.groupby("metric"):
-        objectives = in_order(mine["line"])
-        lines = [Line(name, [], *style(name, objectives)) for name in objectives]
-        rows = mine.groupby(["line", "x"])["log"].agg(["mean", "std", "size"]).reset_index()
-        counts = ", ".join(f"{n} {name}" for name, n in dict(zip(rows["line"], rows["size"])).items())
-        ends = {"y": rows["mean"], "low": rows["mean"] - rows["std"]}
-        ends["high"] = rows["mean"] + rows["std"]
-        rows = rows.assign(**{name: np.exp(log) for name, log in ends.items()})
-        title, x = [str(metric).replace("_", " "), counts], "relative depth l / L"
-        panels.append(panel(rows, lines, x, "test loss f_l / f₀", title, rule=1, dots=False))
+        objectives = in_order(mine["objective"])
+        grouped = mine.assign(line=mine["objective"].map(short)).groupby(["line", "x"])["log"]
+        mean, spread = grouped.mean(), grouped.std()
+        ends = pd.DataFrame({"y": mean, "low": mean - spread, "high": mean + spread})
+        counts = mine["objective"].value_counts() // len(steps)
+        title = [metric, ", ".join(f"{counts[name]} {short(name)}" for name in objectives)]
+        lines = [charts.plain_line(name) for name in objectives]
+        options: Any = {"rule": 1, "dots": False}
+        x, y = "relative depth l / L", "test loss f_l / f_0"
+        panels.append(panel(np.exp(ends).reset_index(), lines, x, y, title, **options))
     caption = f"Average descent over {len(logs)} runs, each at its training noise level"
-    yield Drawing(stacked(panels) if len(panels) > 1 else panels[0], caption)
-
-
-def slices(sweep: Sweep) -> Iterator[Drawing]:
-    """The score against each searched setting; the best of each arm has a ring."""
-    names = {"grid": "mean metric over γ", "metric": "metric", "loss": "loss"}
-    title, arms = f"validation {names[sweep.info['measure']]}", [*sweep.info["arms"]]
-    scale = alt.Scale(domain=arms, range=[style(arm, arms)[0] for arm in arms])
-    color = alt.Color("arm:N", title=None, scale=scale, legend=alt.Legend(orient="bottom"))
-    y, panels = alt.Y("score:Q", title=title, scale=alt.Scale(zero=False)), []
-    for key in sweep.keys:
-        values, best = (
-            table[["arm", "score", key]].dropna().rename(columns={key: "value"})
-            for table in (sweep.finished, sweep.best)
-        )
-        is_number = pd.api.types.is_numeric_dtype(values["value"])
-        is_log = is_number and key in sweep.info["log_keys"] and values["value"].min() > 0
-        kind = {"scale": alt.Scale(type="log" if is_log else "linear", zero=False)}
-        x = alt.X("value:Q", title=key, **kind) if is_number else alt.X("value:N", title=key)
-        dots = alt.Chart(values).mark_point(filled=True, opacity=0.6).encode(x, y, color)
-        rings = alt.Chart(best).mark_point(size=160, strokeWidth=2).encode(x, y, color)
-        panels.append((dots + rings).properties(width=230, height=180))
-    if panels:
-        caption = f"{sweep.name}: each setting against the score ({sweep.info['direction']})"
-        yield Drawing(side_by_side(panels), caption)
+    yield Drawing(charts.stacked(panels), caption)
 
 
 FIGURES = (
@@ -489,7 +400,7 @@ FIGURES = (
     Figure("noise-kinds", noise_kinds),
     Figure("training-levels", training_levels),
     Figure("by-depth", by_depth),
-    Figure("ablation", ablations, of_ablations=True),
+    Figure("ablation", ablations),
     Figure("grid", grid, "all"),
     Figure("tradeoffs", tradeoffs, "all"),
     Figure("infeasible-runs", infeasible_runs, "all"),

@@ -1,4 +1,4 @@
-"""Run folders and sweeps as tidy tables. No other file of the report reads them.
+"""Run folders and sweeps as tidy tables. No other file of the report reads their tables.
 
     runs      one row a run: what it is, what came out of training, all its settings
     points    run × noise × γ: the metric with its interval, averaged over noise seeds
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,38 +33,20 @@ from cudt.utils.shown import as_command
 
 #: Runs that differ in nothing but their seed have these in common.
 GROUP = ["recipe", "objective", "variant"]
-#: The verdicts in run.json of constraints that are not kept.
-_FAILING = ("violated", "relaxed")
 #: Columns of `runs` that run.json has under the same name.
 _RECORDED = (
     *("recipe", "objective", "variant", "seed", "gamma_train", "reference", "rates", "feasible"),
-    *("monotone", "verdicts", "multipliers", "command"),
+    *("monotone", "verdicts", "multipliers", "command", "other_tests"),
 )
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep: sweep.json, its trials, and the best trial of each arm."""
+    """What sweep.json says of a sweep, its finished trials, and the best trial of each arm."""
 
-    path: Path
     info: dict[str, Any]
-    trials: pd.DataFrame
+    finished: pd.DataFrame
     best: pd.DataFrame
-
-    @property
-    def name(self) -> str:
-        """Recipe and sweep."""
-        return f"{self.info['recipe']}, {self.info['name']}"
-
-    @property
-    def finished(self) -> pd.DataFrame:
-        """The trials with a score."""
-        return self.trials[self.trials["state"] == "finished"]
-
-    @property
-    def keys(self) -> list[str]:
-        """The settings that differ between finished trials."""
-        return [key for key in self.info["keys"] if self.finished[key].nunique() > 1]
 
     @property
     def is_search(self) -> bool:
@@ -108,11 +90,22 @@ class Frames:
 
     def scores(self, run: int, kind: str) -> pd.DataFrame:
         """gamma, seed, id, weight and score of each test example under one kind of noise."""
+        last = f"score_{self.row(run).n_layers}"
+        table = self._examples(run, kind, ["gamma", "seed", "id", "weight", last])
+        return table.rename(columns={last: "score"})
+
+    def _examples(self, run: int, kind: str, columns: list[str], **keys: float) -> pd.DataFrame:
         own = self.row(run)
-        last = f"score_{own.n_layers}"
-        keys = {"split": "test", "data": own.data, "weights": own.weights, "noise": kind}
-        columns = ["gamma", "seed", "id", "weight", last]
-        return RunFolder(own.path).read_examples(columns, **keys).rename(columns={last: "score"})
+        keys = {"split": "test", "data": own.data, "weights": own.weights, "noise": kind, **keys}
+        return RunFolder(own.path).read_examples(columns, **keys)
+
+    def read_bins(self, run: int, kind: str) -> pd.DataFrame:
+        """The histogram of a run's layer ratios, at the level of training."""
+        own = self.row(run)
+        level = training_level(kind, own.gamma_train)
+        losses = [f"loss_{layer}" for layer in range(1, own.n_layers + 1)]
+        bins = tables.ratio_bins(self._examples(run, kind, losses, gamma=level))
+        return bins.assign(run=run, perturbation=kind, gamma=level)
 
     def test_verdicts(self, run: int) -> list[Any]:
         """The verdict on each layer's constraint on test data, under the noise of training."""
@@ -121,15 +114,6 @@ class Frames:
         mine = rows[(rows["split"] == "test") & (rows["perturbation"] == own.kind) & trained]
         known = RunFolder(own.path).finished_info()
         return tables.verdicts(known, mine, has_slack=own.has_slack) if len(mine) else []
-
-
-@dataclass
-class _Read:
-    """A run folder in memory: its row of `runs`, and its tables."""
-
-    row: dict[str, Any]
-    ood: pd.DataFrame
-    layers: pd.DataFrame
 
 
 def each(runs: pd.DataFrame) -> list[Any]:
@@ -147,24 +131,34 @@ def read(folders: Sequence[Path]) -> Frames:
         except (UserError, OSError) as error:
             warnings.append(str(error))
             continue
-        key = (*(run.row[name] for name in GROUP), run.row["seed"])
+        key = (*(run[0][name] for name in GROUP), run[0]["seed"])
         used = found.setdefault(key, run)
         if used is run:
             continue
-        if used.ood.empty:
+        if used[1].empty:  # Of the same run in two folders, the evaluated one counts.
             found[key], used, run = run, run, used
-        same = f"the same run (recipe, settings, seed) as {used.row['path']}"
-        warnings.append(f"{run.row['path']}: skipped: {same}")
+        same = f"the same run (recipe, settings, seed) as {used[0]['path']}"
+        warnings.append(f"{run[0]['path']}: skipped: {same}")
     if not found:
-        more = "".join(f"\n  {warning}" for warning in warnings)
+        more = "".join(f"\n  {warning}" for warning in warnings[:5])
         where = ", ".join(map(str, folders))
         raise UserError(f"no finished run below {where}; create one with `cudt train`{more}")
     frames = _joined([found[key] for key in sorted(found)])
     frames.warnings = warnings
     _set_editions(frames)
-    frames.bins = pd.concat([frames.bins, *_bins(frames)], ignore_index=True)
-    frames.warnings += _about_evaluations(frames)
-    _read_sweeps(frames, folders)
+    bins = [frames.bins]
+    for run, kind in frames.points.groupby(["run", "perturbation"]).groups:
+        try:
+            bins.append(frames.read_bins(run, kind))
+        except UserError as error:
+            warnings.append(str(error))
+    frames.bins = pd.concat(bins, ignore_index=True)
+    warnings += _about_evaluations(frames)
+    for file in sorted({one for f in folders for one in files_below(f, ["sweep.json"])}):
+        try:
+            frames.sweeps.append(_sweep(file.parent))
+        except (OSError, ValueError, KeyError) as error:
+            warnings.append(f"{file.parent}: damaged ({error})")
     return frames
 
 
@@ -173,47 +167,49 @@ def read_two(first: Path, second: Path, weights: str | None = None, data: str = 
     return _joined([_read(RunFolder(path), weights, data) for path in (first, second)])
 
 
-# ---------------------------------------------------------------- runs
+# ---------------------------------------------------------------- one folder
+
+#: A run's row of `runs`, its ood.csv and its layers.csv.
+_Read = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]
 
 
 def _read(folder: RunFolder, weights: str | None = None, data: str = OWN) -> _Read:
     path = folder.path
-    for file in ("recipe.yaml", "run.json"):
-        if not (path / file).is_file():
-            raise UserError(f"{path}: skipped: no {file}; training has not finished an epoch yet")
+    for name in ("recipe.yaml", "run.json"):
+        if not (path / name).is_file():
+            raise UserError(f"{path}: skipped: no {name}; training has not finished an epoch yet")
     begun = folder.info()
     if begun.status != "finished":
         raise UserError(f"{path}: {begun.status}" + (f" ({begun.reason})" if begun.reason else ""))
-    known = folder.finished_info()
     # The values as they are: a report also covers runs whose plug-in is not installed here.
     values = yaml.parse_mapping(folder.read("recipe.yaml").decode(), "recipe.yaml")
     folder.check("history.csv")
     own = values["training"].get("select", "best")
     weights = weights or own
-    row = {**_facts(known, values), "path": path, "weights": weights, "data": data}
-    row["has_slack"], row["is_own"] = weights == own, weights == own and data == OWN
-    if data != OWN and (other := known.other_tests.get(data)):
-        row["task"], row["test_data"] = other.task, other.test_data
-    ood, layers = folder.read_table("ood"), folder.read_table("layers")
+    row = {**_facts(folder.finished_info(), values), "path": path, "weights": weights, "data": data}
+    row |= {"has_slack": weights == own, "is_own": weights == own and data == OWN}
+    if other := row["other_tests"].get(data):
+        row |= {"task": other.task, "test_data": other.test_data}
     ood, layers = (
-        t[(t["weights"] == weights) & (t["data"] == t["split"].map({"test": data}).fillna(OWN))]
-        for t in (ood, layers)
+        table[(table["weights"] == weights) & table["data"].isin([data, OWN])]
+        for table in (folder.read_table("ood"), folder.read_table("layers"))
     )
+    layers = layers[(layers["data"] == data) | (layers["split"] != "test")]
     layers = tables.over_seeds(layers, is_root=row["is_root"])
     checked = ood[ood["split"] == "validation"]
     row["validation_grid"] = dict(zip(checked["gamma"], checked["value"], strict=True))
     mine = layers[layers["split"] == "validation"].sort_values("layer")
     row["validation_metric"] = float(mine["metric"].iloc[-1]) if len(mine) else math.nan
-    named = {"noise": "perturbation"}
-    return _Read(row, ood[ood["split"] == "test"].rename(columns=named), layers.rename(columns=named))
+    ood, named = ood[(ood["split"] == "test") & (ood["data"] == data)], {"noise": "perturbation"}
+    return row, ood.rename(columns=named), layers.rename(columns=named)
 
 
 def _facts(known: FinishedInfo, values: dict[str, Any]) -> dict[str, Any]:
     """The columns of `runs` that run.json and recipe.yaml have."""
-    model, failing = values["model"], {}
-    for word in _FAILING if not known.feasible else ():
-        if layers := [one.layer for one in known.verdicts if one.verdict == word]:
-            failing[word] = layers
+    failing: dict[str, list[int]] = {}
+    for one in known.verdicts:
+        if one.verdict in ("violated", "relaxed") and not known.feasible:
+            failing.setdefault(one.verdict, []).append(one.layer)
     return {
         **{name: getattr(known, name) for name in _RECORDED},
         "metric": known.metric.name,
@@ -228,31 +224,36 @@ def _facts(known: FinishedInfo, values: dict[str, Any]) -> dict[str, Any]:
         "frozen_weights": known.frozen_weights or "",
         "settings": flat_values(values),
         "kind": values["noise"]["kind"],
-        "model": model,
-        "pretrained": str(model.get("pretrained") or ""),
+        "pretrained": str(values["model"].get("pretrained") or ""),
         "epochs": values["training"].get("epochs"),
-        "descent": values["descent"],
-        "published": values.get("published"),
-        "reproduces": values.get("reproduces") or "",
-        "task": values["task"],
+        **{name: values[name] for name in ("model", "task", "descent")},
+        **{name: values.get(name) for name in ("published", "reproduces")},
         "is_kept": (values.get("checkpoints") or {}).get("keep") != "none-when-finished",
     }
 
 
-def _joined(runs: Sequence[_Read]) -> Frames:
-    facts = pd.DataFrame([run.row for run in runs])
-    facts.index.name = "run"
-    facts = facts.assign(edition="", measure="", is_repeated=False, is_ablation=False)
-    ood, layers = (
-        pd.concat([t.assign(run=n) for n, t in enumerate(tables)], ignore_index=True)
-        for tables in ([run.ood for run in runs], [run.layers for run in runs])
+def _sweep(folder: Path) -> Sweep:
+    info = json.loads((folder / "sweep.json").read_bytes())
+    # As words: a setting may be the word `null`.
+    words = dict.fromkeys(["setting", "arm", "run", *info["keys"]], str)
+    trials, best = (
+        pd.read_csv(folder / name, dtype=words, keep_default_na=False, na_values=[""])
+        for name in ("trials_wide.csv", "best.csv")
     )
-    return Frames(facts, _points(ood, facts), layers, _NO_BINS)
+    return Sweep(info, trials[trials["state"] == "finished"], best)
 
 
-_NO_BINS = pd.DataFrame(
-    columns=["left", "right", "share", "cumulative", "run", "perturbation", "gamma"]
-)
+# ---------------------------------------------------------------- all folders
+
+
+def _joined(runs: Sequence[_Read]) -> Frames:
+    facts = pd.DataFrame([row for row, _, _ in runs]).rename_axis("run")
+    facts = facts.assign(edition="", measure="", is_repeated=False, is_ablation=False)
+    ood = pd.concat([one.assign(run=number) for number, (_, one, _) in enumerate(runs)])
+    layers = pd.concat([one.assign(run=number) for number, (_, _, one) in enumerate(runs)])
+    columns = ["left", "right", "share", "cumulative", "run", "perturbation", "gamma"]
+    points = _points(ood, facts)
+    return Frames(facts, points, layers.reset_index(drop=True), pd.DataFrame(columns=columns))
 
 
 def _points(ood: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -273,22 +274,6 @@ def _points(ood: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     levels = zip(table["perturbation"], table["gamma"], trained, strict=True)
     table["place"] = [distribution(*level) for level in levels]
     return table
-
-
-def _bins(frames: Frames) -> Iterable[pd.DataFrame]:
-    """The histogram of layer ratios of each run, at the level of training."""
-    evaluated = frames.points[["run", "perturbation"]].drop_duplicates()
-    for run, kind in evaluated.itertuples(index=False):
-        own = frames.row(run)
-        level = training_level(kind, own.gamma_train)
-        keys = {"split": "test", "data": own.data, "weights": own.weights, "noise": kind}
-        losses = [f"loss_{layer}" for layer in range(1, own.n_layers + 1)]
-        try:
-            examples = RunFolder(own.path).read_examples(losses, **keys, gamma=level)
-        except UserError as error:
-            frames.warnings.append(str(error))
-            continue
-        yield tables.ratio_bins(examples).assign(run=run, perturbation=kind, gamma=level)
 
 
 def _set_editions(frames: Frames) -> None:
@@ -314,7 +299,7 @@ def _set_editions(frames: Frames) -> None:
             runs.at[run, "variant"] += f"-{number}" if number != "1" else ""
 
 
-def _about_evaluations(frames: Frames) -> Iterable[str]:
+def _about_evaluations(frames: Frames) -> Iterator[str]:
     """Warnings of runs without a curve, and of groups whose seeds have different levels."""
     runs = frames.runs
     # A search that keeps no weights cannot have a curve.
@@ -324,44 +309,9 @@ def _about_evaluations(frames: Frames) -> Iterable[str]:
         yield f"not evaluated yet and without a curve: {len(awaited)} runs; for example `{command}`"
     table = frames.points.join(runs[GROUP], on="run")
     for (recipe, objective, _, kind), rows in table.groupby([*GROUP, "perturbation"]):
-        seeds = rows.groupby("gamma")["run"].nunique()
-        missing = seeds.index[seeds < rows["run"].nunique()]
+        counts = rows.groupby("gamma")["run"].nunique()
+        missing = counts.index[counts < rows["run"].nunique()]
         if len(missing):
             levels = ", ".join(f"{gamma:g}" for gamma in missing)
-            yield (
-                f"{recipe}, {objective}, {kind} noise: only some seeds were evaluated at {levels}, "
-                f"which curves leave out (one run: {frames.row(rows['run'].iloc[0]).path})"
-            )
-
-
-# ---------------------------------------------------------------- sweeps
-
-
-def _read_sweeps(frames: Frames, folders: Sequence[Path]) -> None:
-    """Every sweep with a finished trial; and a warning for each without one or damaged."""
-    files = {path.resolve(): path for f in folders for path in files_below(f, ["sweep.json"])}
-    for file in sorted(files.values()):
-        try:
-            sweep = _sweep(file.parent)
-        except (OSError, ValueError, KeyError) as error:
-            frames.warnings.append(f"{file.parent}: damaged ({error})")
-            continue
-        if sweep.finished.empty:
-            frames.warnings.append(f"{file.parent}: skipped: the sweep has no finished run yet")
-        else:
-            frames.sweeps.append(sweep)
-
-
-def _sweep(folder: Path) -> Sweep:
-    info = json.loads((folder / "sweep.json").read_bytes())
-    words = dict.fromkeys(["setting", "arm", "run", "reason", *info["keys"]], str)
-    # A setting may be the word `null`.
-    trials, best = (
-        pd.read_csv(folder / name, dtype=words, keep_default_na=False, na_values=[""])
-        for name in ("trials_wide.csv", "best.csv")
-    )
-    for key in info["keys"]:
-        numbers = pd.to_numeric(trials[key], errors="coerce")
-        if numbers.notna().equals(trials[key].notna()):
-            trials[key], best[key] = numbers, pd.to_numeric(best[key])
-    return Sweep(folder, info, trials.fillna({"setting": ""}), best.fillna({"setting": ""}))
+            some = f"only some seeds were evaluated at {levels}, which curves leave out"
+            yield f"{recipe}, {objective}, {kind} noise: {some}"

@@ -24,7 +24,7 @@ from cudt.utils.files import cache_folder, file_name, write_text
 
 if TYPE_CHECKING:
     from cudt.report import Report
-    from cudt.report.charts import Drawing, Figure, View
+    from cudt.report.charts import Drawing, Figure
 
 #: Column of table.csv, heading on the page.
 _COLUMNS = {
@@ -68,7 +68,7 @@ def write(made: Report, out: Path, extra: Sequence[str], formats: Sequence[str])
         first=first,
         places=places,
         families=[(name, *_family(made, mine)) for name, mine in frames.runs.groupby("family")],
-        sweeps=[(sweep, _html(sweep.best, [*_OF_SWEEP, *sweep.keys, "run"])) for sweep in frames.sweeps],
+        sweeps=[(one, _html(one.best, [*_OF_SWEEP, *one.info["keys"]])) for one in frames.sweeps],
         warnings=made.warnings,
         n_runs=len(frames.runs),
         # "<" would end the script.
@@ -127,26 +127,19 @@ def _figures(
 def _drawings(made: Report, extra: Sequence[str]) -> Iterator[tuple[str, str, Drawing, str]]:
     """Family, file name without its suffix, drawing and figure."""
     from cudt.report.charts import View
-    from cudt.report.figures import slices
 
-    every, compared = View(made.frames), View(made.frames.of(made.compared.index))
-    # Families are split once, since choosing their runs takes time.
-    families = {True: every.families(), False: compared.families()}
+    every = View(made.frames)
+    families = every.families()
     for figure in _all_figures(extra):
-        views: list[View] = families[figure.of_ablations]
-        if figure.of == "all":
-            views = [every if figure.of_ablations else compared]
-        elif figure.of == "noise":
-            views = [View(v.frames, v.name, kind) for v in views for kind in v.kinds]
+        views = [every] if figure.of == "all" else families
+        if figure.of == "noise":
+            views = [View(one.frames, one.name, kind) for one in families for kind in one.kinds]
         for view in views:
             parts = [file_name(view.name)] if view.name else []
             parts += [view.kind] if figure.of == "noise" else []
             for drawing in figure.draw(view):
                 stem = "-".join([*parts, figure.name, *([drawing.name] if drawing.name else [])])
                 yield view.name, stem, drawing, figure.name
-    for sweep in made.frames.sweeps:
-        for drawing in slices(sweep):
-            yield sweep.name, f"sweep-{file_name(sweep.name)}", drawing, "slices"
 
 
 def _all_figures(extra: Sequence[str]) -> list[Figure]:

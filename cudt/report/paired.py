@@ -30,8 +30,6 @@ COLUMNS = [
 #: A bootstrap over fewer examples gives intervals that are far too narrow; Student's interval over
 #: clips does not.
 _FEWEST = {"examples": 20, "clips": 2}
-#: Largest relative difference that rounding may cause between the metric of the scores and ood.csv.
-_ROUNDING = 1e-6
 #: Runs whose scores are kept in memory.
 _KEPT = 128
 
@@ -153,16 +151,13 @@ def read_scores(frames: Frames, run: int, noise: str) -> Scores:
     values, weights, is_present = np.zeros((3, len(ids), len(levels), len(seeds)))
     values[cells], weights[cells], is_present[cells] = table["score"], table["weight"], 1
     if is_present.sum() < len(table):
-        raise NoIntervalError(
-            f"{facts['path']}: some test examples share an id and cannot be paired"
-        )
+        raise outdated("some test examples share an id")
     missing = levels[(is_present.sum(0) == 0).any(-1)]
     if len(missing):
         raise outdated(f"no scores of single examples at {scale_of(noise).symbol} = {missing[0]:g}")
-    made = Scores(
-        pd.Index(ids, dtype=object), [*levels], values, weights, facts["is_root"], facts["of_clips"]
-    )
-    if not np.allclose(made.whole, points["value"], rtol=_ROUNDING, atol=0, equal_nan=True):
+    kind = facts["is_root"], facts["of_clips"]
+    made = Scores(pd.Index(ids, dtype=object), [*levels], values, weights, *kind)
+    if not np.allclose(made.whole, points["value"], rtol=1e-6, atol=0, equal_nan=True):
         raise outdated("examples.parquet does not give the metric in ood.csv")
     return made.of(made.ids[np.flatnonzero(is_present.all((1, 2)))])
 
@@ -170,23 +165,12 @@ def read_scores(frames: Frames, run: int, noise: str) -> Scores:
 # ---------------------------------------------------------------- the difference of two sides
 
 
-@dataclass(frozen=True)
-class _Estimate:
-    """The difference in each quantity, with the ends of its interval and what it is over."""
-
-    difference: Array
-    low: Array
-    high: Array
-    n: int = 0
-    unit: str = ""
-    reason: str = ""
-
 
 def _interval(
     unit: str, ours: Sequence[Scores], baseline: Sequence[Scores], wanted: Quantities
-) -> _Estimate:
-    """mean(ours) − mean(baseline), with percentiles over examples, ± r_clips, or ± √(r_seeds² +
-    r_examples²).
+) -> tuple[Array, Array, Array, int]:
+    """mean(ours) − mean(baseline) with the ends of its interval, and the number of units: with
+    percentiles over examples, ± r_clips, or ± √(r_seeds² + r_examples²).
 
     r is the half-width of a Student's t interval that treats the other source of variation as
     fixed. Another test set would change all seeds alike, so the spread over seeds does not include
@@ -203,21 +187,20 @@ def _interval(
         np.mean([one.resampled[:, one.columns(wanted.levels)] for one in side], axis=0)
         for side in sides
     ]
-    resampled, first = wanted.of(drawn[0] - drawn[1]), ours[0]
+    resampled, n = wanted.of(drawn[0] - drawn[1]), ours[0].n_units
     if unit == "examples":
-        return _Estimate(difference, *intervals.percentiles(resampled), first.n_units, unit)
-    if first.of_clips:
-        over_examples = intervals.variance_over_clips(resampled, first.n_units)
+        return difference, *intervals.percentiles(resampled), n
+    if ours[0].of_clips:
+        over_examples = intervals.variance_over_clips(resampled, n)
     else:
-        over_examples = resampled.var(0, ddof=1), max(1, first.n_units - 1)
-    reach, n = intervals.student([over_examples]), first.n_units
+        over_examples = resampled.var(0, ddof=1), max(1, n - 1)
+    reach = intervals.student([over_examples])
     if unit != "clips":
-        is_paired = unit == "seeds paired"
-        over_seeds = [left - right] if is_paired else [left, right]
+        over_seeds = [left - right] if unit == "seeds paired" else [left, right]
         # The variance s²/n of the mean over n seeds, and its n − 1 degrees of freedom.
         parts = [(one.var(0, ddof=1) / len(one), len(one) - 1) for one in over_seeds]
         reach, n = np.hypot(intervals.student(parts), reach), sum(map(len, over_seeds))
-    return _Estimate(difference, difference - reach, difference + reach, n, unit)
+    return difference, difference - reach, difference + reach, n
 
 
 class Differences:
@@ -225,7 +208,6 @@ class Differences:
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self.damaged: dict[str, None] = {}
         self._scores = lru_cache(_KEPT)(partial(read_scores, frames))
 
     def table(self) -> pd.DataFrame:
@@ -234,31 +216,38 @@ class Differences:
         return pd.DataFrame(rows, columns=COLUMNS)
 
     def rows(self, noise: str, ours: list[int], baseline: list[int]) -> list[dict[str, Any]]:
-        """A row for each quantity over the levels that all runs have."""
+        """A row for each quantity over the levels that all runs have; without an interval, with
+        the reason.
+        """
         levels = self.levels(noise, [*ours, *baseline])
-        unit, left, right = self._unit(ours, baseline)
         first, other = (self.frames.row(side[0]) for side in (ours, baseline))
-        names = (first["group"], other["group"][1:], [first["gamma_train"], first["n_layers"]])
-        values = [*(value for part in names for value in part), noise, first["metric"]]
-        shared = dict(zip(COLUMNS, values, strict=False))
+        facts = first["gamma_train"], first["n_layers"], noise, first["metric"]
+        shared = dict(zip(COLUMNS, (*first["group"], *other["group"][1:], *facts), strict=False))
         if not levels:
             nothing = {"quantity": "metric", "unit": "", "n": 0, "better": ""}
             return [{**shared, **nothing, "reason": "no level in common"}]
-        wanted = Quantities.over(levels, noise, first["gamma_train"])
-        made = self._estimate(noise, unit, left, right, wanted)
+        unit, ours, baseline = self._unit(ours, baseline)
+        wanted, reason = Quantities.over(levels, noise, first["gamma_train"]), ""
+        try:
+            every = self._comparable_scores(noise, [*ours, *baseline])
+            made = _interval(unit, every[: len(ours)], every[len(ours) :], wanted)
+        except (NoIntervalError, UserError) as error:
+            left, right = (
+                np.mean([[self.frames.curve(run, noise)[g] for g in levels] for run in side], 0)
+                for side in (ours, baseline)
+            )
+            nothing = np.full(len(wanted.names), np.nan)
+            made = wanted.of(left) - wanted.of(right), nothing, nothing, 0
+            reason, unit = str(error), ""
         winners = ["", first["objective"], other["objective"]]
         sign, rows = 1 if first["higher_is_better"] else -1, []
-        for name, gamma, difference, low, high in zip(
-            wanted.names, wanted.gammas, made.difference, made.low, made.high, strict=True
-        ):
-            is_number = bool(np.isfinite([low, high]).all())
-            rows.append({
-                **shared,
-                **{"quantity": name, "gamma": gamma, "difference": difference},
-                **{"low": low, "high": high, "unit": made.unit, "n": made.n},
-                "better": winners[sign * (int(low > 0) - int(high < 0))],
-                "reason": made.reason or ("" if is_number else "the metric is not a number"),
-            })  # fmt: skip
+        for name, gamma, *ends in zip(wanted.names, wanted.gammas, *made[:3], strict=True):
+            numbers = dict(zip(("difference", "low", "high"), ends, strict=True))
+            row = {**shared, "quantity": name, "gamma": gamma, **numbers, "unit": unit, "n": made[3]}
+            is_number = bool(np.isfinite(ends[1:]).all())
+            row["better"] = winners[sign * (int(ends[1] > 0) - int(ends[2] < 0))]
+            row["reason"] = reason or ("" if is_number else "the metric is not a number")
+            rows.append(row)
         return rows
 
     def levels(self, noise: str, runs: Sequence[int]) -> list[float]:
@@ -280,26 +269,6 @@ class Differences:
             return "seeds", ours, baseline
         return "seeds paired", [left[seed] for seed in seeds], [right[seed] for seed in seeds]
 
-    def _estimate(
-        self, noise: str, unit: str, ours: list[int], baseline: list[int], wanted: Quantities
-    ) -> _Estimate:
-        """The difference with its interval, on the examples that all runs have; without one, the
-        difference of the curves, with the reason.
-        """
-        try:
-            every = self._comparable_scores(noise, [*ours, *baseline])
-            return _interval(unit, every[: len(ours)], every[len(ours) :], wanted)
-        except (NoIntervalError, UserError) as error:
-            if isinstance(error, UserError):
-                self.damaged[str(error)] = None
-            means = [
-                np.mean([[self.frames.curve(run, noise)[g] for g in wanted.levels] for run in side], 0)
-                for side in (ours, baseline)
-            ]
-            difference = wanted.of(means[0]) - wanted.of(means[1])
-            nothing = np.full(len(difference), np.nan)
-            return _Estimate(difference, nothing, nothing, reason=str(error))
-
     def _comparable_scores(self, noise: str, runs: list[int]) -> list[Scores]:
         """The scores of runs on the examples that all have; refused where there is no interval."""
         if self.frames.runs.loc[runs, "test_data"].nunique() > 1:
@@ -314,56 +283,46 @@ class Differences:
         for one in every:
             ids = ids if one.ids.equals(ids) else ids.intersection(one.ids).sort_values()
         every = [one.of(ids) for one in every]
-        sampled = "clips" if every[0].of_clips else "examples"
-        found, fewest = every[0].n_units, _FEWEST[sampled]
-        if found < fewest:
-            few = f"test {sampled} in common are too few for an interval"
-            raise NoIntervalError(f"{found} {few}; it needs at least {fewest}")
+        unit = "clips" if every[0].of_clips else "examples"
+        if every[0].n_units < _FEWEST[unit]:
+            few = f"{every[0].n_units} test {unit} in common are too few for an interval"
+            raise NoIntervalError(f"{few}; it needs at least {_FEWEST[unit]}")
         return every
 
     def comparison(self, members: Sequence[int], noise: str) -> Comparison:
         """Constrained against ERM among comparable runs, at the levels all chosen runs have."""
         chosen = choose(self.frames.runs.loc[[*members]], noise)
-        both = {name: chosen.get(name, Side([])) for name in SIDES}
-        ours, baseline = (side.runs for side in both.values())
-        levels = self.levels(noise, [*ours, *baseline])
-        rows = self.rows(noise, ours, baseline) if levels and ours and baseline else []
+        sides = {name: chosen.get(name, Side([])) for name in SIDES}
+        runs = [run for side in sides.values() for run in side.runs]
+        levels = self.levels(noise, runs)
+        numbers = pd.DataFrame(index=runs, columns=["auc", "mean", "id_mean", "ood_mean"])
+        for run in runs if levels else ():
+            curve = self.frames.curve(run, noise)
+            wanted = Quantities.over(levels, noise, self.frames.row(run).gamma_train)
+            numbers.loc[run] = pd.Series(wanted.named([curve[level] for level in levels]))
+        is_complete = levels and all(side.runs for side in sides.values())
+        rows = self.rows(noise, *(side.runs for side in sides.values())) if is_complete else []
         by_quantity = {row["quantity"]: row for row in rows}
-        return Comparison(self.frames, noise, [*members], both, levels, by_quantity)
+        return Comparison(noise, [*members], sides, levels, numbers.astype(float), by_quantity)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Both sides under one kind of noise, at the levels all their runs were evaluated at."""
 
-    frames: Frames
     noise: str
     members: list[int]
     """All runs that were compared or selected from."""
     sides: dict[str, Side]
     levels: list[float]
+    numbers: pd.DataFrame
+    """`mean`, `auc`, `id_mean` and `ood_mean` of each run; NaN if it is NaN at one level."""
     rows: dict[str, dict[str, Any]]
     """The rows of paired.csv over levels, by quantity."""
 
-    @property
-    def runs(self) -> Any:
-        """The runs of both sides."""
-        return self.frames.runs.loc[[run for side in self.sides.values() for run in side.runs]]
-
-    def values(self, side: str, quantity: str) -> list[float]:
-        """`mean`, `auc`, `id_mean` or `ood_mean` of each run; NaN if it is NaN at one level."""
-        runs = self.sides[side].runs
-        if not self.levels:
-            return [np.nan] * len(runs)
-        trained = self.frames.row(runs[0]).gamma_train if runs else 0.0
-        wanted = Quantities.over(self.levels, self.noise, trained)
-        curves = [self.frames.curve(run, self.noise) for run in runs]
-        return [wanted.named([curve[g] for g in self.levels])[quantity] for curve in curves]
-
     def mean(self, side: str, quantity: str) -> float:
         """The mean over the runs of a side; NaN without one."""
-        values = self.values(side, quantity)
-        return float(np.mean(values)) if values else np.nan
+        return float(self.numbers.loc[self.sides[side].runs, quantity].mean(skipna=False))
 
     @property
     def is_even(self) -> bool:
@@ -377,46 +336,37 @@ class Comparison:
         without a unit where there is no interval.
         """
         if row := self.rows.get(quantity):
-            has_interval = bool(np.isfinite([row["low"], row["high"]]).all())
-            unit, better = (row["unit"], row["better"]) if has_interval else ("", "")
-            return {**row, "unit": unit, "better": better if self.is_even else ""}
+            unit = row["unit"] if np.isfinite([row["low"], row["high"]]).all() else ""
+            return {**row, "unit": unit, "better": row["better"] if unit and self.is_even else ""}
         problems = "; ".join(side.problem for side in self.sides.values() if side.problem)
-        is_complete = all(side.runs for side in self.sides.values()) and not self.levels
-        missing = "in common" if is_complete else f"for the {quantity.replace('_', ' ')}"
         numbers = dict.fromkeys(("difference", "low", "high"), np.nan)
-        reason = problems or f"no level {missing}"
+        reason = problems or f"no common level for {quantity}"
         return {**numbers, "unit": "", "n": 0, "better": "", "reason": reason}
 
 
 # ---------------------------------------------------------------- the answer
 
-_ALONE = "of single runs, which says nothing about other seeds"
-#: What an interval is over, in words, by its unit in paired.csv.
-_OVER = {
-    **{"seeds": "training seeds", "seeds paired": "training seeds"},
-    **{"examples": f"test examples {_ALONE}", "clips": f"test clips {_ALONE}"},
-}
-
 
 def verdict(comparisons: Sequence[Comparison]) -> str:
     """What the comparisons say out of distribution: with its interval for one, counted for more."""
     found = [one.difference("ood_mean") for one in comparisons]
-    if not found:
-        return ""
+    single = any(one["unit"] in ("examples", "clips") for one in found)
+    note = " Intervals of single runs say nothing about other training seeds." if single else ""
+    where = "Under noise above that of training,"
     if len(found) == 1:
         (one,), (compared,) = found, comparisons
         if not one["unit"]:
             return f"Constrained against ERM has no interval: {one['reason']}."
-        metric = compared.runs["metric"].iloc[0].replace("_", " ")
         ours, erm = (compared.mean(side, "ood_mean") for side in SIDES)
-        named = {"constrained": "the constrained model is better", "erm": "ERM is better"}
+        named = {CONSTRAINED: "the constrained model is better", BASELINE: "ERM is better"}
         uneven = "the sides were selected from unequal numbers of runs"
         unclear = "no clear difference" if compared.is_even else uneven
+        over = one["unit"].replace("seeds paired", "training seeds")
         return (
-            f"Under {compared.noise} noise above that of training, the mean {metric} is {ours:.4g} "
-            f"with constraints and {erm:.4g} without, a difference of {one['difference']:+.3g} (95 % "
-            f"interval {one['low']:+.3g} to {one['high']:+.3g} over {_OVER[one['unit']]}): "
-            f"{named.get(one['better'], unclear)}."
+            f"{where} the mean {one['metric'].replace('_', ' ')} is {ours:.4g} with constraints and "
+            f"{erm:.4g} without, a difference of {one['difference']:+.3g} (95 % interval "
+            f"{one['low']:+.3g} to {one['high']:+.3g} over {one['n']} {over}): "
+            f"{named.get(one['better'], unclear)}.{note}"
         )
     counts = {
         "favour the constrained model": sum(one["better"] == CONSTRAINED for one in found),
@@ -425,7 +375,5 @@ def verdict(comparisons: Sequence[Comparison]) -> str:
         "have no interval": sum(not one["unit"] for one in found),
     }
     parts = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
-    return (
-        f"Under noise above that of training, of {len(found)} comparisons with ERM {parts} (95 % "
-        "intervals; those of single runs say nothing about other training seeds)."
-    )
+    text = f"{where} of {len(found)} comparisons with ERM {parts} (95 % intervals).{note}"
+    return text if found else ""

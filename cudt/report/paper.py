@@ -108,14 +108,14 @@ def _depth(model: str, layers: int) -> int:
 def _result(kind: PaperTable, one: Comparison, name: str, printed: float) -> dict[str, Any]:
     """One side of a cell: our number, the paper's, and our difference of both sides."""
     side, levels = one.sides[name], one.levels if one.sides[name].runs else []
-    values, ours = one.values(name, kind.quantity), one.mean(name, kind.quantity)
+    ours = one.mean(name, kind.quantity)
     # Only over the paper's levels may ours be compared with the paper's.
     is_alike = len(levels) == len(kind.levels) and np.allclose(levels, kind.levels)
     between = one.difference(kind.quantity)
     return {
         "objective": name,
         "ours": ours,
-        "std": float(np.std(values, ddof=1)) if len(values) > 1 else np.nan,
+        "std": one.numbers.loc[side.runs, kind.quantity].std(),
         "seeds": len(side.runs),
         "best_of": side.best_of,
         "levels": " ".join(f"{level:g}" for level in levels),

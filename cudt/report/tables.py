@@ -159,11 +159,11 @@ def _row(members: pd.DataFrame, kind: str, curve: pd.DataFrame) -> dict[str, Any
 # ---------------------------------------------------------------- for people
 
 
-def comparison_table(comparisons: Sequence[Comparison]) -> TextTable:
+def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> TextTable:
     """Constrained next to ERM out of distribution: the page's first table."""
     rows, notes = [], []
     for one in comparisons:
-        first, difference = one.frames.row(one.members[0]), one.difference("ood_mean")
+        first, difference = runs.loc[one.members[0]], one.difference("ood_mean")
         infeasible = one.sides[SIDES[0]].infeasible
         setting = f"L = {first['n_layers']}, γ_train = {first['gamma_train']:g}, {one.noise}"
         name = f"{first['family']}, {setting}"

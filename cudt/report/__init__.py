@@ -61,7 +61,7 @@ def write(
     # Read before anything is written, so that a report that cannot be made replaces none.
     found = frames.read(folders)
     compare.assign(found)
-    compared, differences = compare.without_ablations(found.runs), Differences(found)
+    differences = Differences(found)
     curve = tables.curves(found)
     numbers = {
         "table": tables.summary(found, curve),
@@ -70,9 +70,10 @@ def write(
         "ratio_bins": tables.ratio_bins(found),
         "paired": differences.table(),
     }
-    comparisons = _comparisons(compared, differences)
-    shown, files = paper.tables(compared, differences)
-    shown = [*([tables.comparison_table(compared, comparisons)] if comparisons else []), *shown]
+    comparisons = _comparisons(differences)
+    shown, long = paper.tables(differences)
+    if comparisons:
+        shown.insert(0, tables.comparison_table(found.runs, comparisons))
     made = Report(
         *(found, numbers["table"], shown, found.warnings),
         *(out / "index.html", paired.verdict(comparisons)),
@@ -85,22 +86,18 @@ def write(
         for table in shown:
             write_text(aside / "tables" / f"{table.stem}.md", table.markdown())
             write_text(aside / "tables" / f"{table.stem}.tex", table.latex())
-        for name, text in files.items():
-            write_text(aside / "tables" / name, text)
+        for name, table in long.items():
+            write_text(aside / "tables" / f"{name}.csv", table.to_csv(index=False))
         page.write(made, aside, figures, formats)
         _replace(aside, out)
     return made
 
 
-def _comparisons(runs: pd.DataFrame, differences: Differences) -> list[Comparison]:
-    """Constrained against ERM in every cell, under each kind of noise that constrained runs have."""
-    made = []
-    for match in compare.matches(runs):
-        mine = runs.loc[match]
-        own = mine[mine["objective"] == compare.CONSTRAINED]
-        kinds = own["noises"].explode().dropna().unique()
-        if not len(kinds):
-            kinds = mine["noises"].explode().dropna().unique()
+def _comparisons(differences: Differences) -> list[Comparison]:
+    """Constrained against ERM in every cell, under each kind of noise that its runs have."""
+    runs, made = differences.frames.runs, []
+    for match in compare.matches(compare.without_ablations(runs)):
+        kinds = runs.loc[match, "noises"].explode().dropna().unique()
         made += [differences.comparison(match, kind) for kind in kinds]
     return made
 

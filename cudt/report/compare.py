@@ -96,7 +96,6 @@ def _cell(row: Any) -> Cell:
         "model.pretrained": row.pretrained,
         "task.loss": row.task.get("loss") or "",
         "training.select": row.weights,
-        "test data": row.edition,
     }
     task, place = json.dumps(row.task), (row.recipe, row.metric, row.n_layers, row.gamma_train)
     return Cell(*place, task, json.dumps(origin))
@@ -114,7 +113,7 @@ def _is_published(row: Any) -> bool:
     those that come with cudt, except for those that are searched.
     """
     shipped = _shipped_settings(row.recipe)
-    if row.published is None or shipped is None or row.edition not in ("", "1"):
+    if row.published is None or shipped is None:
         return False
     erm = row.published.get("erm") or {}
     wanted = {**shipped, **(erm if row.objective == BASELINE else {})}

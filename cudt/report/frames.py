@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -145,20 +145,20 @@ def read(folders: Sequence[Path]) -> Frames:
         raise UserError(f"no finished run below {where}; create one with `cudt train`{more}")
     frames = _joined([found[key] for key in sorted(found)])
     frames.warnings = warnings
-    _set_editions(frames)
+    frames = _on_one_test_set(frames)
     bins = [frames.bins]
     for run, kind in frames.points.groupby(["run", "perturbation"]).groups:
         try:
             bins.append(frames.read_bins(run, kind))
         except UserError as error:
-            warnings.append(str(error))
+            frames.warnings.append(str(error))
     frames.bins = pd.concat(bins, ignore_index=True)
-    warnings += _about_evaluations(frames)
+    frames.warnings += _about_evaluations(frames)
     for file in sorted({one for f in folders for one in files_below(f, ["sweep.json"])}):
         try:
             frames.sweeps.append(_sweep(file.parent))
         except (OSError, ValueError, KeyError) as error:
-            warnings.append(f"{file.parent}: damaged ({error})")
+            frames.warnings.append(f"{file.parent}: damaged ({error})")
     return frames
 
 
@@ -248,7 +248,7 @@ def _sweep(folder: Path) -> Sweep:
 
 def _joined(runs: Sequence[_Read]) -> Frames:
     facts = pd.DataFrame([row for row, _, _ in runs]).rename_axis("run")
-    facts = facts.assign(edition="", measure="", is_repeated=False, is_ablation=False)
+    facts = facts.assign(measure="", is_repeated=False, is_ablation=False)
     ood = pd.concat([one.assign(run=number) for number, (_, one, _) in enumerate(runs)])
     layers = pd.concat([one.assign(run=number) for number, (_, _, one) in enumerate(runs)])
     columns = ["left", "right", "share", "cumulative", "run", "perturbation", "gamma"]
@@ -276,27 +276,17 @@ def _points(ood: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _set_editions(frames: Frames) -> None:
-    """Number the test data and frozen weights of a recipe where its runs have several.
-
-    Their recipes are equal, the files were replaced: such runs are never compared. Number 1 is that
-    of most runs; runs that were not evaluated belong to it.
+def _on_one_test_set(frames: Frames) -> Frames:
+    """Leave out runs on other test data or frozen weights than most runs of their recipe: recipes
+    are equal, but files were replaced, so such runs must not share a mean or be compared.
     """
-    runs = frames.runs
-    for (recipe, _), mine in runs.groupby(["recipe", "pretrained"]):
-        files = mine["test_data"] + "/" + mine["frozen_weights"]
-        order = [*files[mine["test_data"] != ""].value_counts().index]
-        if len(order) < 2:
-            continue
-        frames.warnings.append(
-            f"{recipe}: the runs have {len(order)} different sets of test data or frozen weights; "
-            "they are shown apart and not compared"
-        )
-        for run, one in files.items():
-            number = str(order.index(one) + 1) if one in order else "1"
-            runs.at[run, "edition"] = number
-            runs.at[run, "settings"] = {**runs.at[run, "settings"], "test data": number}
-            runs.at[run, "variant"] += f"-{number}" if number != "1" else ""
+    tested = frames.runs[frames.runs["test_data"] != ""]
+    files = tested["test_data"] + tested["frozen_weights"]
+    usual = files.groupby([tested["recipe"], tested["pretrained"]]).transform(lambda f: f.mode()[0])
+    other = tested[files != usual]
+    what = "skipped: other test data or frozen weights than most runs of the recipe"
+    warnings = [*frames.warnings, *(f"{path}: {what}" for path in other["path"])]
+    return replace(frames.of(frames.runs.index.difference(other.index)), warnings=warnings)
 
 
 def _about_evaluations(frames: Frames) -> Iterator[str]:

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.report.compare import BASELINE, CONSTRAINED, OF_ANY_DEPTH, SIDES, by_cell, criterion
+from cudt.report.compare import (
+    BASELINE,
+    CONSTRAINED,
+    OF_ANY_DEPTH,
+    SIDES,
+    by_cell,
+    choose,
+    without_ablations,
+)
 from cudt.report.frames import each
 from cudt.report.paired import Comparison, Differences
 from cudt.report.tables import TextTable
@@ -29,23 +37,22 @@ def folder() -> Path:
     return next((path for path in places if path.is_dir()), package)
 
 
-def tables(runs: pd.DataFrame, differences: Differences) -> tuple[list[TextTable], dict[str, str]]:
-    """The paper's tables that have runs; and further files, by name: CSV, and what is missing."""
-    shown, files, missing = [], {}, []
+def tables(differences: Differences) -> tuple[list[TextTable], dict[str, pd.DataFrame]]:
+    """The paper's tables that have runs, as texts; and in long form, by stem."""
+    runs = differences.frames.runs
+    published = without_ablations(runs)
+    published = published[published["is_published"] & published["objective"].isin(SIDES)]
+    shown, long = [], {}
     for kind in PAPER_TABLES:
-        rows = results(kind, runs, differences)
+        rows = results(kind, published, differences)
         if rows["ours"].notna().any():
-            table = result_table(kind, rows)
-            shown.append(table)
-            files[f"{table.stem}.csv"] = rows.to_csv(index=False)
-            empty = rows[rows["seeds"] == 0]
-            missing += [" ".join(map(str, row)) for row in empty[[*_PLACE, "objective"]].values]
-    if missing:
-        files["missing.txt"] = "".join(f"{line}\n" for line in missing)
-    settings = hyper_parameters(runs)
-    if settings["n_runs"].sum():
-        files["dual.csv"] = settings.to_csv(index=False)
-    return [*shown, *settings_tables(settings)], files
+            shown.append(result_table(kind, rows))
+            long[kind.stem] = rows
+    settings = hyper_parameters(published)
+    if len(settings):
+        shown.append(settings_table(settings))
+        long["dual"] = settings
+    return shown, long
 
 
 # ---------------------------------------------------------------- average RMSE, accuracy AUC
@@ -79,9 +86,8 @@ PAPER_TABLES = [
 
 def results(kind: PaperTable, runs: pd.DataFrame, differences: Differences) -> pd.DataFrame:
     """A row for each printed number: the paper's, ours, and the difference of our two sides."""
-    mine = runs[runs["is_published"] & (runs["metric"] == kind.metric)]
     members: dict[Any, list[int]] = {}
-    for run in each(mine[mine["objective"].isin(SIDES)]):
+    for run in each(runs[runs["metric"] == kind.metric]):
         model, dataset = run.published["model"], run.published["dataset"]
         key = model, _depth(model, run.n_layers), run.gamma_train, dataset
         members.setdefault(key, []).append(run.Index)
@@ -142,8 +148,7 @@ def result_table(kind: PaperTable, rows: pd.DataFrame) -> TextTable:
         f"Our numbers over {' or '.join(filled['levels'].unique())}; in brackets the paper's number, "
         "the difference to it, and the number of seeds. Best of n: selected on validation data. "
         "Bold: better according to the 95 % interval of the paired difference, where both sides "
-        f"have as many runs. No run yet for {len(rows) - len(filled)} of {len(rows)} numbers: "
-        "missing.txt."
+        f"have as many runs. No run yet for {len(rows) - len(filled)} of {len(rows)} numbers."
     ]
     if filled["unit"].isin(["examples", "clips"]).any():
         notes.append("Intervals of single runs say nothing about other training seeds.")
@@ -180,43 +185,29 @@ _SEARCHED_AT = 0.15
 #: from −1 to 1; a pixel in one channel from 0 to 255 has 127.5² times the squared error, and there
 #: is a third of them.
 _UNIT_OF_LOSS = {"ViT": 127.5**2 / 3}
-_FILES = {
-    "dual_video.csv": "Dual hyper-parameters of the best runs, video",
-    "dual_language.csv": "Dual hyper-parameters of the best runs, language",
-    "dual_llama.csv": "Hyper-parameters of the best run, Llama",
-}
+_FILES = ("dual_video.csv", "dual_language.csv", "dual_llama.csv")
 
 
 def hyper_parameters(runs: pd.DataFrame) -> pd.DataFrame:
     """The settings of the best constrained run of each cell next to the paper's."""
-    cells = {cell: _best_first(mine) for cell, mine in by_cell(runs).items()}
     rows = []
-    for file in _FILES:
-        for printed in pd.read_csv(folder() / file).to_dict("records"):
-            # Losses are comparable only within a cell, so the best run is selected within each.
-            found = {
-                cell: mine.loc[[run.Index for run in each(mine) if _belongs_to(run, printed)]]
-                for cell, mine in cells.items()
-            }
-            found = {cell: mine for cell, mine in found.items() if len(mine)}
-            for mine in found.values() or [runs.iloc[:0]]:
-                dataset = mine["published"].iloc[0]["dataset"] if len(mine) else ""
-                facts = {"file": file, "model": printed["model"]}
-                facts["dataset"] = printed.get("dataset", dataset)
-                rows.append({**facts, **_settings(mine, printed_settings(printed))})
+    for printed in (row for f in _FILES for row in pd.read_csv(folder() / f).to_dict("records")):
+        # Losses are comparable only within a cell, so the best run is selected within each.
+        for mine in by_cell(runs.loc[[_belongs_to(run, printed) for run in each(runs)]]).values():
+            side = choose(mine, NOISE).get(CONSTRAINED)
+            if side and side.runs:
+                run, ours = runs.loc[side.runs[0]], printed_settings(printed)
+                facts = {**run["published"], "runs": side.how, "run": run["path"]}
+                used = _settings(run)
+                for key in _SETTINGS:
+                    facts |= {key: used.get(key), f"{key}_paper": ours.get(key)}
+                rows.append(facts)
     return pd.DataFrame(rows)
-
-
-def _best_first(runs: pd.DataFrame) -> pd.DataFrame:
-    """The constrained runs of a cell, by the criterion of its comparison with ERM."""
-    rank = criterion(runs[runs["objective"].isin(SIDES)])
-    mine = runs[runs["objective"] == CONSTRAINED]
-    return mine.loc[rank[mine.index].sort_values(kind="stable").index]
 
 
 def _belongs_to(run: Any, row: Mapping[Any, Any]) -> bool:
     """Whether a run has the model, data set and γ_train that the paper prints settings for."""
-    if not run.is_published or run.published["model"] != row["model"]:
+    if run.published["model"] != row["model"]:
         return False
     if "dataset" not in row:
         # For video, the paper prints one row for all data sets.
@@ -240,47 +231,33 @@ def printed_settings(row: Mapping[Any, Any]) -> dict[str, float]:
     return {**settings, **losses, "alpha": round(1 - retention, 6)}
 
 
-def _settings(runs: pd.DataFrame, printed: dict[str, float]) -> dict[str, Any]:
-    """The settings of the first of some runs, which is the best, next to the paper's."""
-    ours: dict[str, Any] = {}
-    for run in each(runs.iloc[:1]):
-        lora, descent = run.model.get("lora") or {}, run.descent
-        ours = {
-            **{"layers": run.n_layers, "gamma_train": run.gamma_train, "f_0": run.reference},
-            **{"alpha": descent["alpha"], "beta": descent["beta"]},
-            "eta_2": descent["dual"]["learning_rate"],
-            **{f"lora_{key}": lora[key] for key in ("rank", "alpha", "dropout") if key in lora},
+def _settings(run: Any) -> dict[str, Any]:
+    """The same settings of a run."""
+    lora, descent = run["model"].get("lora") or {}, run["descent"]
+    return {
+        **{"layers": run["n_layers"], "gamma_train": run["gamma_train"], "f_0": run["reference"]},
+        **{"alpha": descent["alpha"], "beta": descent["beta"]},
+        "eta_2": descent["dual"]["learning_rate"],
+        **{f"lora_{key}": lora[key] for key in ("rank", "alpha", "dropout") if key in lora},
+    }
+
+
+def settings_table(settings: pd.DataFrame) -> TextTable:
+    """`0.1 (0.226)` is our setting with the paper's in brackets."""
+    rows = [
+        {
+            **{"model": row["model"], "data set": row["dataset"]},
+            **{name: _setting(row[key], row[f"{key}_paper"]) for key, name in _SETTINGS.items()},
+            "runs": row["runs"],
         }
-    # Runs that differ in their seed alone were not searched.
-    best_of = len(runs) if runs["group"].nunique() > 1 else 0
-    row: dict[str, Any] = {"n_runs": len(runs), "best_of": best_of}
-    for key in _SETTINGS:
-        row |= {key: ours.get(key), f"{key}_paper": printed.get(key)}
-    return {**row, "run": str(runs["path"].iloc[0]) if len(runs) else ""}
-
-
-def settings_tables(settings: pd.DataFrame) -> list[TextTable]:
-    """The tables that have runs: `0.1 (0.226)` is our setting with the paper's in brackets."""
-    made = []
+        for row in settings.to_dict("records")
+    ]
     note = (
         "α is the rate of the equations; the paper's tables print 1 − α. In brackets the paper's "
         "settings, f_0 and β in cudt's unit of loss."
     )
-    for file, mine in settings.groupby("file", sort=False):
-        if not mine["n_runs"].sum():
-            continue
-        rows = [
-            {
-                **{"model": row["model"], "data set": row["dataset"]},
-                **{name: _setting(row[key], row[f"{key}_paper"]) for key, name in _SETTINGS.items()},
-                "runs": f"best of {row['best_of']}" if row["best_of"] else f"{row['n_runs']}",
-            }
-            for row in mine.to_dict("records")
-        ]
-        frame = pd.DataFrame(rows)
-        stem = str(file).removesuffix(".csv").replace("_", "-")
-        made.append(TextTable(stem, _FILES[str(file)], frame.loc[:, (frame != "").any()], [note]))
-    return made
+    frame, title = pd.DataFrame(rows), "Dual hyper-parameters of the best constrained runs"
+    return TextTable("dual", title, frame.loc[:, (frame != "").any()], [note])
 
 
 def _setting(ours: Any, printed: Any) -> str:

@@ -166,6 +166,7 @@ def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> T
         first, difference = runs.loc[one.members[0]], one.difference("ood_mean")
         infeasible = one.sides[SIDES[0]].infeasible
         setting = f"L = {first['n_layers']}, γ_train = {first['gamma_train']:g}, {one.noise}"
+        setting += f", {first['constraints']}" if first["constraints"] else ""
         name = f"{first['family']}, {setting}"
         notes += [f"†: {name}: {infeasible}."] if infeasible else []
         notes += [] if difference["unit"] else [f"{name}: no interval: {difference['reason']}."]

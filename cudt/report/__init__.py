@@ -8,6 +8,7 @@ charts.py     what figures share                 figures.py   the figures
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,11 +96,13 @@ def write(
 
 def _comparisons(differences: Differences) -> list[Comparison]:
     """Constrained against ERM in every cell, under each kind of noise that its runs have."""
-    runs, made = differences.frames.runs, []
-    for match in compare.matches(compare.without_ablations(runs)):
-        kinds = runs.loc[match, "noises"].explode().dropna().unique()
-        made += [differences.comparison(match, kind) for kind in kinds]
-    return made
+    runs = differences.frames.runs
+    cells = compare.by_cell(compare.without_ablations(runs)).values()
+    return [
+        differences.comparison(match, kind)
+        for match in itertools.chain(*map(compare.matches, cells))
+        for kind in runs.loc[match, "noises"].explode().dropna().unique()
+    ]
 
 
 def _replace(aside: Path, out: Path) -> None:

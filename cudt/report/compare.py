@@ -233,7 +233,7 @@ def choices(runs: pd.DataFrame, noise: str) -> list[Choice]:
     made, rank = [], criterion(runs)
     for cell, mine in by_cell(runs).items():
         others = mine[~mine["objective"].isin(SIDES)]
-        for match in _matches(mine) or [[*mine.index]]:
+        for match in matches(mine) or [[*mine.index]]:
             like = others[others["model_text"].isin(runs.loc[match, "model_text"])]
             rivals = (like if len(like) else others).index.difference(match)
             sides = choose(mine.loc[[*match, *rivals]], noise)
@@ -243,12 +243,7 @@ def choices(runs: pd.DataFrame, noise: str) -> list[Choice]:
 
 
 def matches(runs: pd.DataFrame) -> list[list[int]]:
-    """The runs of each comparison of constrained with ERM."""
-    return [match for mine in by_cell(runs).values() for match in _matches(mine)]
-
-
-def _matches(runs: pd.DataFrame) -> list[list[int]]:
-    """The comparisons of one cell.
+    """The runs of each comparison of constrained with ERM among the runs of one cell.
 
     ERM is compared with the constrained runs of the same model settings (the paper's unconstrained
     DUST shares one dictionary between layers), or with all of the cell where there are none. Where

@@ -36,6 +36,8 @@ _NOT_ABLATED = ("noise.gamma_train", "model.layers")
 #: Values of a setting that make an ablation; panels of one figure; points of one line over training.
 _FEWEST_VALUES, _MOST_PANELS, _MOST_POINTS = 3, 12, 60
 _SMALL = (230, 180)
+#: What the constraints of an infeasible run allow.
+_ALLOWED = charts.Line("loss allowed, ± 2 standard errors", [], charts.GREY, [1, 2])
 
 
 # ---------------------------------------------------------------- one recipe
@@ -324,6 +326,7 @@ def infeasible_runs(view: View) -> Iterator[Drawing]:
         lines = [charts.plain_line(row.objective, [row.Index])]
         lines.append(charts.plain_line(BASELINE, erm.runs[:1] if erm else ()))
         panels = [_verdicts(one, row, lines)]
+        lines.append(_ALLOWED)
         if row.noises:
             table, metric = one.layers[one.layers["is_trained"]], row.metric
             if metric == "RMSE":
@@ -334,27 +337,25 @@ def infeasible_runs(view: View) -> Iterator[Drawing]:
         rows.append(side_by_side(panels))
     if rows:
         caption = "Infeasible runs next to ERM: of each recipe, the run with most violated layers"
-        yield Drawing(alt.vconcat(*rows), f"{caption} (grey: loss allowed, ± 2 standard errors)")
+        yield Drawing(alt.vconcat(*rows), caption)
 
 
 def _verdicts(view: View, row: Any, lines: Sequence[charts.Line]) -> Any:
     """Validation losses by layer, what each was allowed ± 2 standard errors, and what fails."""
     found = [
-        {"line": line.label, "x": one.layer, "y": one.loss, "low": np.nan, "high": np.nan}
+        {"line": line.label, "x": one.layer, "y": one.loss}
         for line in lines
         for run in line.runs
         for one in view.frames.row(run).verdicts
     ]
-    failing, y = failing_layers(row.failing), "validation loss"
+    for one in row.verdicts:
+        allowed = {"line": _ALLOWED.label, "x": one.layer, "y": one.allowed}
+        free = TOLERANCE * one.standard_error
+        found.append({**allowed, "low": one.allowed - free, "high": one.allowed + free})
+    failing = failing_layers(row.failing)
     title = [view.name, failing if len(failing) <= 44 else f"{failing[:43]}…"]
-    chart = panel(pd.DataFrame(found), lines, "layer", y, title, size=_SMALL)
-    free = [TOLERANCE * one.standard_error for one in row.verdicts]
-    allowed = pd.DataFrame([{"x": one.layer, "y": one.allowed} for one in row.verdicts])
-    allowed = allowed.assign(low=allowed["y"] - free, high=allowed["y"] + free)
-    base = alt.Chart(allowed).encode(alt.X("x:Q", title="layer"))
-    tick = base.mark_point(shape="stroke", size=90, color=charts.GREY, opacity=1)
-    reach = base.mark_rule(color=charts.GREY).encode(y="low:Q", y2="high:Q")
-    return chart + reach + tick.encode(alt.Y("y:Q", title=y))
+    rows, every = pd.DataFrame(found), [*lines, _ALLOWED]
+    return panel(rows, every, "layer", "validation loss", title, bars=True, size=_SMALL)
 
 
 def average_descent(view: View) -> Iterator[Drawing]:

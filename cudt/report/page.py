@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +23,7 @@ from cudt.utils.files import cache_folder, file_name, write_text
 
 if TYPE_CHECKING:
     from cudt.report import Report
-    from cudt.report.charts import Drawing, Figure
+    from cudt.report.charts import Figure
 
 #: Column of table.csv, heading on the page.
 _COLUMNS = {
@@ -36,43 +35,31 @@ _COLUMNS = {
 _OF_SWEEP = ["setting", "arm", "score", "feasible", "runs", "spent_updates", "spent_seconds"]
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """A figure that was saved."""
-
-    family: str
-    name: str
-    caption: str
-    spec: dict[str, Any]
-
-
 def write(made: Report, out: Path, extra: Sequence[str], formats: Sequence[str]) -> None:
     """Draw the figures into `out`/figures and write `out`/index.html."""
     shown = [*_figures(made, out / "figures", extra, formats)] if formats else []
     loader = jinja2.PackageLoader("cudt.report", ".")
     page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    first = [n for n, one in enumerate(shown) if one.name == "descent-and-robustness"]
+    # Figure 1 comes first, once for each recipe and kind of noise.
     places: dict[str, list[int]] = {}
     for number, one in enumerate(shown):
-        if number not in first:
-            places.setdefault(one.family, []).append(number)
-    frames, tables = made.frames, made.tables
-    has_comparisons = bool(tables) and tables[0].stem == "comparisons"
+        place = "first" if one["name"] == "descent-and-robustness" else one["family"]
+        places.setdefault(place, []).append(number)
+    frames, first = made.frames, [one for one in made.tables if one.stem == "comparisons"]
     text = page.get_template("page.html").render(
         version=__version__,
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         verdict=made.verdict,
-        comparisons=tables[0] if has_comparisons else None,
-        tables=tables[has_comparisons:],
+        comparisons=first,
+        tables=[one for one in made.tables if one not in first],
         figures=shown,
-        first=first,
         places=places,
         families=[(name, *_family(made, mine)) for name, mine in frames.runs.groupby("family")],
         sweeps=[(one, _html(one.best, [*_OF_SWEEP, *one.info["keys"]])) for one in frames.sweeps],
         warnings=made.warnings,
         n_runs=len(frames.runs),
         # "<" would end the script.
-        specs=Markup(json.dumps([one.spec for one in shown]).replace("<", "\\u003c")),
+        specs=Markup(json.dumps([one["spec"] for one in shown]).replace("<", "\\u003c")),
         vega=Markup(_vega() if shown else ""),
     )
     write_text(out / "index.html", text)
@@ -107,39 +94,32 @@ def _html(table: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
 
 def _figures(
     made: Report, out: Path, extra: Sequence[str], formats: Sequence[str]
-) -> Iterator[_Shown]:
+) -> Iterator[dict[str, Any]]:
     """Draw and save every figure that the runs have data for."""
     import vl_convert
+
+    from cudt.report.charts import View
 
     convert: dict[str, Any] = {
         "png": lambda spec: vl_convert.vegalite_to_png(spec, scale=2),
         "svg": lambda spec: vl_convert.vegalite_to_svg(spec).encode(),
         "pdf": vl_convert.vegalite_to_pdf,
     }
-    for family, stem, drawing, name in _drawings(made, extra):
-        out.mkdir(parents=True, exist_ok=True)
-        spec = drawing.chart.to_dict(validate=False)
-        for one in formats:
-            (out / f"{stem}.{one}").write_bytes(convert[one](spec))
-        yield _Shown(family, name, drawing.caption, spec)
-
-
-def _drawings(made: Report, extra: Sequence[str]) -> Iterator[tuple[str, str, Drawing, str]]:
-    """Family, file name without its suffix, drawing and figure."""
-    from cudt.report.charts import View
-
     every = View(made.frames)
     families = every.families()
+    of_noise = [View(one.frames, one.name, kind) for one in families for kind in one.kinds]
+    views = {"all": [every], "recipe": families, "noise": of_noise}
     for figure in _all_figures(extra):
-        views = [every] if figure.of == "all" else families
-        if figure.of == "noise":
-            views = [View(one.frames, one.name, kind) for one in families for kind in one.kinds]
-        for view in views:
-            parts = [file_name(view.name)] if view.name else []
-            parts += [view.kind] if figure.of == "noise" else []
+        for view in views[figure.of]:
+            kind = view.kind if figure.of == "noise" else ""
             for drawing in figure.draw(view):
-                stem = "-".join([*parts, figure.name, *([drawing.name] if drawing.name else [])])
-                yield view.name, stem, drawing, figure.name
+                parts = file_name(view.name) if view.name else "", kind, figure.name, drawing.name
+                stem, spec = "-".join(filter(None, parts)), drawing.chart.to_dict(validate=False)
+                out.mkdir(parents=True, exist_ok=True)
+                for one in formats:
+                    (out / f"{stem}.{one}").write_bytes(convert[one](spec))
+                names = {"family": view.name, "name": figure.name}
+                yield {**names, "caption": drawing.caption, "spec": spec}
 
 
 def _all_figures(extra: Sequence[str]) -> list[Figure]:

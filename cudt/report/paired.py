@@ -82,7 +82,7 @@ class Quantities:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of single examples: (examples, levels, noise seeds), in the order of their ids."""
+    """Scores of single examples: (examples, levels · noise seeds), in the order of their ids."""
 
     ids: pd.Index[str]
     levels: list[float]
@@ -94,19 +94,18 @@ class Scores:
 
     def metrics(self, means: Array) -> Array:
         """From mean scores (…, levels · noise seeds) to the metric, averaged over noise seeds."""
-        split = means.reshape(*means.shape[:-1], *self.values.shape[1:])
+        split = means.reshape(*means.shape[:-1], len(self.levels), -1)
         return (np.sqrt(split) if self.is_root else split).mean(-1)
 
     @cached_property
     def whole(self) -> Array:
         """The metric at each level."""
-        values, weights = self._flat()
-        return self.metrics((values * weights).sum(0) / weights.sum(0))
+        return self.metrics((self.values * self.weights).sum(0) / self.weights.sum(0))
 
     @cached_property
     def resampled(self) -> Array:
         """The metric on each resample of the examples or their clips, (resamples, levels)."""
-        return self.metrics(intervals.resampled_means(*self._flat(), self.clips))
+        return self.metrics(intervals.resampled_means(self.values, self.weights, self.clips))
 
     @cached_property
     def clips(self) -> Array | None:
@@ -129,16 +128,11 @@ class Scores:
         """The indices of these levels."""
         return [self.levels.index(level) for level in levels]
 
-    def _flat(self) -> tuple[Array, Array]:
-        """Values and weights with a column for each level and noise seed."""
-        return self.values.reshape(len(self.ids), -1), self.weights.reshape(len(self.ids), -1)
-
 
 def read_scores(frames: Frames, run: int, noise: str) -> Scores:
     """The scores of a run; refused if some are missing or do not give the metric in ood.csv."""
     points = frames.points[(frames.points["run"] == run) & (frames.points["perturbation"] == noise)]
-    facts, seeds = frames.runs.loc[run], np.array(points["drawn"].iloc[0])
-    levels = points["gamma"].to_numpy()
+    facts, seeds, levels = frames.row(run), points["drawn"].iloc[0], [*points["gamma"]]
 
     def outdated(problem: str) -> NoIntervalError:
         command = as_command("eval-ood", "--again", facts["path"])
@@ -146,20 +140,20 @@ def read_scores(frames: Frames, run: int, noise: str) -> Scores:
 
     table = frames.scores(run, noise)
     table = table[table["gamma"].isin(levels) & table["seed"].isin(seeds)]
-    codes, ids = pd.factorize(table["id"], sort=True)
-    cells = codes, np.searchsorted(levels, table["gamma"]), np.searchsorted(seeds, table["seed"])
-    values, weights, is_present = np.zeros((3, len(ids), len(levels), len(seeds)))
-    values[cells], weights[cells], is_present[cells] = table["score"], table["weight"], 1
-    if is_present.sum() < len(table):
+    if table.duplicated(["id", "gamma", "seed"]).any():
         raise outdated("some test examples share an id")
-    missing = levels[(is_present.sum(0) == 0).any(-1)]
-    if len(missing):
-        raise outdated(f"no scores of single examples at {scale_of(noise).symbol} = {missing[0]:g}")
+    every, found = pd.MultiIndex.from_product([levels, seeds]), table[["gamma", "seed"]]
+    if len(missing := every.difference(pd.MultiIndex.from_frame(found))):
+        level = f"{scale_of(noise).symbol} = {missing[0][0]:g}"
+        raise outdated(f"no scores of single examples at {level}")
+    wide = table.pivot(index="id", columns=["gamma", "seed"], values=["score", "weight"])
+    values, weights = (wide[name].reindex(columns=every) for name in ("score", "weight"))
+    numbers = values.where(weights.notna(), 0.0).to_numpy(float), weights.fillna(0.0).to_numpy(float)
     kind = facts["is_root"], facts["of_clips"]
-    made = Scores(pd.Index(ids, dtype=object), [*levels], values, weights, *kind)
+    made = Scores(pd.Index(wide.index, dtype=object), levels, *numbers, *kind)
     if not np.allclose(made.whole, points["value"], rtol=1e-6, atol=0, equal_nan=True):
         raise outdated("examples.parquet does not give the metric in ood.csv")
-    return made.of(made.ids[np.flatnonzero(is_present.all((1, 2)))])
+    return made.of(made.ids[weights.notna().all(axis=1)])
 
 
 # ---------------------------------------------------------------- the difference of two sides

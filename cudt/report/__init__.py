@@ -8,7 +8,6 @@ charts.py     what figures share                 figures.py   the figures
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,10 +96,10 @@ def write(
 def _comparisons(differences: Differences) -> list[Comparison]:
     """Constrained against ERM in every cell, under each kind of noise that its runs have."""
     runs = differences.frames.runs
-    cells = compare.by_cell(compare.without_ablations(runs)).values()
     return [
         differences.comparison(match, kind)
-        for match in itertools.chain(*map(compare.matches, cells))
+        for _, cell in compare.without_ablations(runs).groupby("cell")
+        for match in compare.matches(cell)
         for kind in runs.loc[match, "noises"].explode().dropna().unique()
     ]
 

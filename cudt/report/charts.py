@@ -133,15 +133,16 @@ class View:
 
         def kind(one: Choice) -> tuple[Any, ...]:
             runs = self.runs.loc[runs_of(one.sides)]
-            trained, n_models = one.cell.gamma_train, runs["model_text"].nunique()
+            trained, n_models = runs["gamma_train"].iloc[0], runs["model_text"].nunique()
             is_comparison = BASELINE in one.sides and bool(runs["is_constrained"].any())
             is_paper = bool(runs["is_published"].all())
             return is_comparison, trained == wanted, trained, is_paper, n_models == 1
 
-        def score(one: Choice) -> float:
-            return one.scores.get(CONSTRAINED, min(one.scores[name] for name in one.sides))
+        def score(one: Choice) -> tuple[float, int]:
+            score = one.scores.get(CONSTRAINED, min(one.scores[name] for name in one.sides))
+            return -score, self.frames.row(one.members[0]).n_layers
 
-        ranked = sorted(self.choices, key=lambda one: (*kind(one), -score(one), one.cell.layers))
+        ranked = sorted(self.choices, key=lambda one: (kind(one), score(one)))
         if not ranked:
             return {}
         best = ranked[-1]

@@ -20,7 +20,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,19 +44,8 @@ _PAPER_KIND = {"descent.form": "linear", "descent.gradient": "full", "descent.de
 _FREE = ("descent.", "noise.gamma_train", "training.log_every", "training.checkpoint_every")
 #: Models that the paper has in several depths; it has pretrained ones as a whole.
 OF_ANY_DEPTH = ("DUST", "UT")
-
-
-class Cell(NamedTuple):
-    """What runs must share to be compared."""
-
-    recipe: str
-    metric: str
-    layers: int
-    gamma_train: float
-    task: str
-    """The task's settings as JSON."""
-    origin: str
-    """What sets its family apart, as JSON."""
+#: What runs must share to be compared; its first columns name their family.
+_CELL = ["recipe", "metric", "origin", "task_text", "n_layers", "gamma_train"]
 
 
 # ---------------------------------------------------------------- columns of runs
@@ -67,9 +56,9 @@ def assign(frames: Frames) -> None:
     runs = frames.runs
     runs["group"] = [*zip(*(runs[name] for name in GROUP), strict=True)]
     rows = each(runs)
-    cells = [_cell(row) for row in rows]
-    runs["cell"] = pd.Series(cells, index=runs.index, dtype=object)
-    runs["origin"] = [cell.origin for cell in cells]
+    runs["task_text"] = [json.dumps(row.task) for row in rows]
+    runs["origin"] = [_origin(row) for row in rows]
+    runs["cell"] = runs.groupby(_CELL).ngroup()
     runs["is_constrained"] = [is_constrained(row.objective) for row in rows]
     runs["failing"] = [row.failing if is_constrained(row.objective) else {} for row in rows]
     runs["is_published"] = [_is_published(row) for row in rows]
@@ -78,10 +67,10 @@ def assign(frames: Frames) -> None:
     noises = frames.points.groupby("run")["perturbation"].unique().map(tuple)
     runs["noises"] = [noises.get(run, ()) for run in runs.index]
     for recipe, mine in runs.groupby("recipe"):
-        parts = [part for _, part in mine.groupby(["metric", "origin"], sort=False)]
-        first = [{"metric": p["metric"].iloc[0], **json.loads(p["origin"].iloc[0])} for p in parts]
-        for text, part in zip(names_apart(first), parts, strict=True):
-            runs.loc[part.index, "family"] = f"{recipe}, {text}" if text else recipe
+        parts = dict(iter(mine.groupby(_CELL[1:3], sort=False)))
+        apart = names_apart([{"metric": metric, **json.loads(text)} for metric, text in parts])
+        for name, part in zip(apart, parts.values(), strict=True):
+            runs.loc[part.index, "family"] = f"{recipe}, {name}" if name else recipe
         for objective, own in mine.groupby("objective"):
             groups = own.drop_duplicates("group")
             texts = names_apart([*groups["settings"]])
@@ -91,14 +80,12 @@ def assign(frames: Frames) -> None:
     _mark(frames)
 
 
-def _cell(row: Any) -> Cell:
-    origin = {
-        "model.pretrained": row.pretrained,
-        "task.loss": row.task.get("loss") or "",
-        "training.select": row.weights,
-    }
-    task, place = json.dumps(row.task), (row.recipe, row.metric, row.n_layers, row.gamma_train)
-    return Cell(*place, task, json.dumps(origin))
+def _origin(row: Any) -> str:
+    """What sets families of a recipe apart, as JSON."""
+    pretrained, loss = row.pretrained, row.task.get("loss") or ""
+    return json.dumps({
+        "model.pretrained": pretrained, "task.loss": loss, "training.select": row.weights
+    })  # fmt: skip
 
 
 def _constraint_kind(row: Any) -> str:
@@ -152,7 +139,7 @@ def _mark(frames: Frames) -> None:
         (compared if is_comparison else ablated).update(mine)
         (searched if sweep.is_search else repeated).update(mine)
     ablated -= compared
-    places = dict(zip(runs.index, _places(runs), strict=True))
+    places = dict(zip(runs.index, zip(runs["cell"], runs["objective"], strict=True), strict=True))
     anew = {places[run] for run in repeated - ablated}
     replaced = {run for run in searched - repeated if places[run] in anew}
     for run, found in measures.items():
@@ -161,17 +148,12 @@ def _mark(frames: Frames) -> None:
     runs["is_ablation"] = runs.index.isin(ablated | replaced)
 
 
-def _places(runs: pd.DataFrame) -> list[tuple[Cell, str]]:
-    return [*zip(runs["cell"], runs["objective"], strict=True)]
-
-
 def without_ablations(runs: pd.DataFrame) -> pd.DataFrame:
     """Leave out the runs of ablations where other runs of the same cell and objective exist: what
     varies a setting on purpose must not join the search that tables choose from.
     """
-    others = {*_places(runs[~runs["is_ablation"]])}
-    is_alone = np.array([place not in others for place in _places(runs)])
-    return runs[~runs["is_ablation"].to_numpy(bool) | is_alone]
+    alone = runs.groupby(["cell", "objective"])["is_ablation"].transform("all")
+    return runs[~runs["is_ablation"].astype(bool) | alone.astype(bool)]
 
 
 @cache
@@ -219,7 +201,6 @@ class Side:
 class Choice:
     """The runs that represent each objective of a comparison; or of a cell, where there is none."""
 
-    cell: Cell
     members: list[int]
     """All runs that were compared or selected from."""
     sides: Mapping[str, Side]
@@ -231,14 +212,14 @@ def choices(runs: pd.DataFrame, noise: str) -> list[Choice]:
     """Each comparison of each cell under a kind of noise, and each cell without a comparison."""
     runs = without_ablations(runs)
     made, rank = [], criterion(runs)
-    for cell, mine in by_cell(runs).items():
+    for _, mine in runs.groupby("cell"):
         others = mine[~mine["objective"].isin(SIDES)]
         for match in matches(mine) or [[*mine.index]]:
             like = others[others["model_text"].isin(runs.loc[match, "model_text"])]
             rivals = (like if len(like) else others).index.difference(match)
             sides = choose(mine.loc[[*match, *rivals]], noise)
             scores = {name: float(rank[side.runs].mean()) for name, side in sides.items()}
-            made.append(Choice(cell, match, sides, scores))
+            made.append(Choice(match, sides, scores))
     return made
 
 
@@ -263,14 +244,6 @@ def matches(runs: pd.DataFrame) -> list[list[int]]:
             methods.setdefault(method, []).append(row.Index)
         found += [[*mine, *erm] for mine in methods.values()]
     return found
-
-
-def by_cell(runs: pd.DataFrame) -> dict[Cell, pd.DataFrame]:
-    """The comparable runs of each cell, cells in order."""
-    cells: dict[Cell, list[int]] = {}
-    for run, cell in runs["cell"].items():
-        cells.setdefault(cell, []).append(run)
-    return {cell: runs.loc[cells[cell]] for cell in sorted(cells)}
 
 
 def choose(runs: pd.DataFrame, noise: str) -> dict[str, Side]:
@@ -333,7 +306,7 @@ def pairs(runs: pd.DataFrame) -> list[tuple[str, list[int], list[int]]]:
     and the constrained ones also with every unconstrained one.
     """
     found = []
-    for mine in by_cell(runs).values():
+    for _, mine in runs.groupby("cell"):
         noises = mine["noises"].explode().dropna()
         groups = [part for _, part in mine.groupby("group", sort=False)]
         for ours, other, noise in itertools.product(groups, groups, sorted({*noises})):

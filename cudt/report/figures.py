@@ -216,11 +216,18 @@ def ablations(view: View) -> Iterator[Drawing]:
         wanted = (shared[0], shared[-1] * 1.05 / 2.1, shared[-1] * 1.65 / 2.1)
         levels = sorted({min(shared, key=lambda one: abs(one - level)) for level in wanted})
         names = {level: f"{scale_of(view.kind).symbol} = {level:g}" for level in levels}
-        at = rows.assign(line=rows["x"].map(names), x=rows["line"].map(values)).dropna(subset="line")
+        at = rows.assign(line=rows["x"].map(names), x=rows["line"].map(values))
         title = symbol(key) if symbol(key) == key else f"{symbol(key)} ({key})"
         by_level = charts.shaded({name: [] for name in names.values()})
         is_log = min(mine) > 0 and max(mine) > 20 * min(mine)
-        effect = panel(at, by_level, title, f"test {view.metric}", bars=True, is_log_x=is_log)
+        effect = panel(
+            at.dropna(subset="line"),
+            by_level,
+            title,
+            f"test {view.metric}",
+            bars=True,
+            is_log_x=is_log,
+        )
         below = side_by_side([view.losses(lines), view.curves(lines, f"Under {view.kind} noise")])
         caption = f"{view.name}: {view.metric} against {title}, all else equal"
         yield Drawing(charts.stacked([effect, below]), caption, file_name(key))
@@ -333,7 +340,7 @@ def infeasible_runs(view: View) -> Iterator[Drawing]:
                 table, metric = table.assign(metric=psnr(table["metric"])), "PSNR (dB)"
             by_layer = averaged(table, lines, "layer", "metric")
             panels.append(one.curves(lines, "Under noise", size=_SMALL))
-            panels.append(panel(by_layer, lines, "layer", f"test {metric}", "By layer", size=_SMALL))
+            panels.append(panel(by_layer, lines, "layer", f"test {metric}", size=_SMALL))
         rows.append(side_by_side(panels))
     if rows:
         caption = "Infeasible runs next to ERM: of each recipe, the run with most violated layers"

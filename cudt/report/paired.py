@@ -27,6 +27,11 @@ COLUMNS = [
     *("gamma_train", "layers", "perturbation", "metric"),
     *("quantity", "gamma", "difference", "low", "high", "unit", "n", "better", "reason"),
 ]
+_OVER_LEVELS = ("auc", "mean", "id_mean", "ood_mean")
+_NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("difference", "low", "high"), np.nan),
+    **{"unit": "", "n": 0, "better": ""},
+}
 #: A bootstrap over fewer examples gives intervals that are far too narrow; Student's interval over
 #: clips does not.
 _FEWEST = {"examples": 20, "clips": 2}
@@ -72,7 +77,7 @@ class Quantities:
 
     def named(self, curve: Array | Sequence[float]) -> dict[str, float]:
         """The numbers over several levels by name; NaN for those without a level."""
-        values = dict.fromkeys(("auc", "mean", "id_mean", "ood_mean"), np.nan)
+        values = dict.fromkeys(_OVER_LEVELS, np.nan)
         found = zip(self.names, self.of(np.asarray(curve, float)).tolist(), strict=True)
         return {**values, **{name: value for name, value in found if name in values}}
 
@@ -148,16 +153,18 @@ def read_scores(frames: Frames, run: int, noise: str) -> Scores:
         raise outdated(f"no scores of single examples at {level}")
     wide = table.pivot(index="id", columns=["gamma", "seed"], values=["score", "weight"])
     values, weights = (wide[name].reindex(columns=every) for name in ("score", "weight"))
-    numbers = values.where(weights.notna(), 0.0).to_numpy(float), weights.fillna(0.0).to_numpy(float)
-    kind = facts["is_root"], facts["of_clips"]
+    present, kind = weights.notna(), (facts["is_root"], facts["of_clips"])
+    numbers = (
+        values.where(present, 0.0).to_numpy(float),
+        weights.where(present, 0.0).to_numpy(float),
+    )
     made = Scores(pd.Index(wide.index, dtype=object), levels, *numbers, *kind)
     if not np.allclose(made.whole, points["value"], rtol=1e-6, atol=0, equal_nan=True):
         raise outdated("examples.parquet does not give the metric in ood.csv")
-    return made.of(made.ids[weights.notna().all(axis=1)])
+    return made.of(made.ids[present.all(axis=1)])
 
 
 # ---------------------------------------------------------------- the difference of two sides
-
 
 
 def _interval(
@@ -236,12 +243,11 @@ class Differences:
         winners = ["", first["objective"], other["objective"]]
         sign, rows = 1 if first["higher_is_better"] else -1, []
         for name, gamma, *ends in zip(wanted.names, wanted.gammas, *made[:3], strict=True):
-            numbers = dict(zip(("difference", "low", "high"), ends, strict=True))
-            row = {**shared, "quantity": name, "gamma": gamma, **numbers, "unit": unit, "n": made[3]}
             is_number = bool(np.isfinite(ends[1:]).all())
-            row["better"] = winners[sign * (int(ends[1] > 0) - int(ends[2] < 0))]
-            row["reason"] = reason or ("" if is_number else "the metric is not a number")
-            rows.append(row)
+            better = winners[sign * (int(ends[1] > 0) - int(ends[2] < 0))]
+            why = reason or ("" if is_number else "the metric is not a number")
+            values = (name, gamma, *ends, unit, made[3], better, why)
+            rows.append({**shared, **dict(zip(COLUMNS[len(shared) :], values, strict=True))})
         return rows
 
     def levels(self, noise: str, runs: Sequence[int]) -> list[float]:
@@ -287,17 +293,32 @@ class Differences:
         """Constrained against ERM among comparable runs, at the levels all chosen runs have."""
         chosen = choose(self.frames.runs.loc[[*members]], noise)
         sides = {name: chosen.get(name, Side([])) for name in SIDES}
-        runs = [run for side in sides.values() for run in side.runs]
-        levels = self.levels(noise, runs)
-        numbers = pd.DataFrame(index=runs, columns=["auc", "mean", "id_mean", "ood_mean"])
-        for run in runs if levels else ():
-            curve = self.frames.curve(run, noise)
-            wanted = Quantities.over(levels, noise, self.frames.row(run).gamma_train)
-            numbers.loc[run] = pd.Series(wanted.named([curve[level] for level in levels]))
-        is_complete = levels and all(side.runs for side in sides.values())
-        rows = self.rows(noise, *(side.runs for side in sides.values())) if is_complete else []
-        by_quantity = {row["quantity"]: row for row in rows}
-        return Comparison(noise, [*members], sides, levels, numbers.astype(float), by_quantity)
+        ours, baseline = (side.runs for side in sides.values())
+        levels = self.levels(noise, [*ours, *baseline])
+        rows = self.rows(noise, ours, baseline) if levels and ours and baseline else []
+        found = {row["quantity"]: row for row in rows}
+        problems = "; ".join(side.problem for side in sides.values() if side.problem)
+        of_run = {run: self._over_levels(run, noise, levels) for run in (*ours, *baseline)}
+        # The best of many beats the best of few by luck alone.
+        is_even = len({side.best_of for side in sides.values()}) == 1
+        numbers = {}
+        for quantity in _OVER_LEVELS:
+            row = found.get(quantity) or {**_NOTHING, "reason": problems or "no level in common"}
+            unit = row["unit"] if np.isfinite([row["low"], row["high"]]).all() else ""
+            better = row["better"] if unit and is_even else ""
+            numbers[quantity] = {**row, "unit": unit, "better": better, "is_even": is_even}
+            for name, side in sides.items():
+                values = pd.Series([of_run[run][quantity] for run in side.runs], dtype=float)
+                spread = {f"{name}_std": values.std(skipna=False)}
+                numbers[quantity] |= {name: values.mean(skipna=False), **spread}
+        return Comparison(noise, [*members], sides, levels, numbers)
+
+    def _over_levels(self, run: int, noise: str, levels: list[float]) -> dict[str, float]:
+        if not levels:
+            return dict.fromkeys(_OVER_LEVELS, np.nan)
+        curve = self.frames.curve(run, noise)
+        wanted = Quantities.over(levels, noise, self.frames.row(run).gamma_train)
+        return wanted.named([curve[level] for level in levels])
 
 
 @dataclass(frozen=True)
@@ -309,33 +330,9 @@ class Comparison:
     """All runs that were compared or selected from."""
     sides: dict[str, Side]
     levels: list[float]
-    numbers: pd.DataFrame
-    """`mean`, `auc`, `id_mean` and `ood_mean` of each run; NaN if it is NaN at one level."""
-    rows: dict[str, dict[str, Any]]
-    """The rows of paired.csv over levels, by quantity."""
-
-    def mean(self, side: str, quantity: str) -> float:
-        """The mean over the runs of a side; NaN without one."""
-        return float(self.numbers.loc[self.sides[side].runs, quantity].mean(skipna=False))
-
-    @property
-    def is_even(self) -> bool:
-        """Whether both sides were selected from the same number of runs: the best of many beats
-        the best of few by luck alone.
-        """
-        return len({side.best_of for side in self.sides.values()}) == 1
-
-    def difference(self, quantity: str) -> dict[str, Any]:
-        """Constrained minus ERM in one quantity: difference, low, high, unit, n, better, reason;
-        without a unit where there is no interval.
-        """
-        if row := self.rows.get(quantity):
-            unit = row["unit"] if np.isfinite([row["low"], row["high"]]).all() else ""
-            return {**row, "unit": unit, "better": row["better"] if unit and self.is_even else ""}
-        problems = "; ".join(side.problem for side in self.sides.values() if side.problem)
-        numbers = dict.fromkeys(("difference", "low", "high"), np.nan)
-        reason = problems or f"no common level for {quantity}"
-        return {**numbers, "unit": "", "n": 0, "better": "", "reason": reason}
+    numbers: dict[str, dict[str, Any]]
+    """By quantity, the row of paired.csv, with the mean of each side and its spread over seeds; no
+    `unit` where there is no interval, and nothing is `better` unless `is_even`."""
 
 
 # ---------------------------------------------------------------- the answer
@@ -343,24 +340,23 @@ class Comparison:
 
 def verdict(comparisons: Sequence[Comparison]) -> str:
     """What the comparisons say out of distribution: with its interval for one, counted for more."""
-    found = [one.difference("ood_mean") for one in comparisons]
+    found = [one.numbers["ood_mean"] for one in comparisons]
     single = any(one["unit"] in ("examples", "clips") for one in found)
     note = " Intervals of single runs say nothing about other training seeds." if single else ""
     where = "Under noise above that of training,"
     if len(found) == 1:
-        (one,), (compared,) = found, comparisons
+        (one,) = found
         if not one["unit"]:
             return f"Constrained against ERM has no interval: {one['reason']}."
-        ours, erm = (compared.mean(side, "ood_mean") for side in SIDES)
-        named = {CONSTRAINED: "the constrained model is better", BASELINE: "ERM is better"}
         uneven = "the sides were selected from unequal numbers of runs"
-        unclear = "no clear difference" if compared.is_even else uneven
+        named = {CONSTRAINED: "the constrained model is better", BASELINE: "ERM is better"}
+        named[""] = "no clear difference" if one["is_even"] else uneven
         over = one["unit"].replace("seeds paired", "training seeds")
         return (
-            f"{where} the mean {one['metric'].replace('_', ' ')} is {ours:.4g} with constraints and "
-            f"{erm:.4g} without, a difference of {one['difference']:+.3g} (95 % interval "
+            f"{where} the mean {one['metric'].replace('_', ' ')} is {one[CONSTRAINED]:.4g} with constraints and "
+            f"{one[BASELINE]:.4g} without, a difference of {one['difference']:+.3g} (95 % interval "
             f"{one['low']:+.3g} to {one['high']:+.3g} over {one['n']} {over}): "
-            f"{named.get(one['better'], unclear)}.{note}"
+            f"{named[one['better']]}.{note}"
         )
     counts = {
         "favour the constrained model": sum(one["better"] == CONSTRAINED for one in found),

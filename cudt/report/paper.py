@@ -10,15 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cudt.report.compare import (
-    BASELINE,
-    CONSTRAINED,
-    OF_ANY_DEPTH,
-    SIDES,
-    by_cell,
-    choose,
-    without_ablations,
-)
+from cudt.report import compare
+from cudt.report.compare import BASELINE, CONSTRAINED, OF_ANY_DEPTH, SIDES
 from cudt.report.frames import each
 from cudt.report.paired import Comparison, Differences
 from cudt.report.tables import TextTable
@@ -40,7 +33,7 @@ def folder() -> Path:
 def tables(differences: Differences) -> tuple[list[TextTable], dict[str, pd.DataFrame]]:
     """The paper's tables that have runs, as texts; and in long form, by stem."""
     runs = differences.frames.runs
-    published = without_ablations(runs)
+    published = compare.without_ablations(runs)
     published = published[published["is_published"] & published["objective"].isin(SIDES)]
     shown, long = [], {}
     for kind in PAPER_TABLES:
@@ -114,14 +107,14 @@ def _depth(model: str, layers: int) -> int:
 def _result(kind: PaperTable, one: Comparison, name: str, printed: float) -> dict[str, Any]:
     """One side of a cell: our number, the paper's, and our difference of both sides."""
     side, levels = one.sides[name], one.levels if one.sides[name].runs else []
-    ours = one.mean(name, kind.quantity)
+    between = one.numbers[kind.quantity]
+    ours = between[name]
     # Only over the paper's levels may ours be compared with the paper's.
     is_alike = len(levels) == len(kind.levels) and np.allclose(levels, kind.levels)
-    between = one.difference(kind.quantity)
     return {
         "objective": name,
         "ours": ours,
-        "std": one.numbers.loc[side.runs, kind.quantity].std(),
+        "std": between[f"{name}_std"],
         "seeds": len(side.runs),
         "best_of": side.best_of,
         "levels": " ".join(f"{level:g}" for level in levels),
@@ -193,8 +186,9 @@ def hyper_parameters(runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for printed in (row for f in _FILES for row in pd.read_csv(folder() / f).to_dict("records")):
         # Losses are comparable only within a cell, so the best run is selected within each.
-        for mine in by_cell(runs.loc[[_belongs_to(run, printed) for run in each(runs)]]).values():
-            side = choose(mine, NOISE).get(CONSTRAINED)
+        like = runs.loc[[_belongs_to(run, printed) for run in each(runs)]]
+        for _, mine in like.groupby("cell"):
+            side = compare.choose(mine, NOISE).get(CONSTRAINED)
             if side and side.runs:
                 run, ours = runs.loc[side.runs[0]], printed_settings(printed)
                 facts = {**run["published"], "runs": side.how, "run": run["path"]}

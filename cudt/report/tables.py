@@ -163,7 +163,7 @@ def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> T
     """Constrained next to ERM out of distribution: the page's first table."""
     rows, notes = [], []
     for one in comparisons:
-        first, difference = runs.loc[one.members[0]], one.difference("ood_mean")
+        first, difference = runs.loc[one.members[0]], one.numbers["ood_mean"]
         infeasible = one.sides[SIDES[0]].infeasible
         setting = f"L = {first['n_layers']}, γ_train = {first['gamma_train']:g}, {one.noise}"
         setting += f", {first['constraints']}" if first["constraints"] else ""
@@ -179,7 +179,7 @@ def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> T
         }
         for place in ("OOD", "ID"):
             for side, name in zip(SIDES, ("", " of ERM"), strict=True):
-                number = _number(one.mean(side, f"{place.lower()}_mean"))
+                number = _number(one.numbers[f"{place.lower()}_mean"][side])
                 is_bold = place == "OOD" and difference["better"] == side
                 row[place + name] = f"**{number}**" if is_bold else number
             if place == "OOD":

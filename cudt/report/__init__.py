@@ -83,9 +83,9 @@ def write(
         for name, table in numbers.items():
             if len(table):
                 write_text(aside / f"{name}.csv", table.to_csv(index=False))
-        for table in shown:
-            write_text(aside / "tables" / f"{table.stem}.md", table.markdown())
-            write_text(aside / "tables" / f"{table.stem}.tex", table.latex())
+        for text in shown:
+            write_text(aside / "tables" / f"{text.stem}.md", text.markdown())
+            write_text(aside / "tables" / f"{text.stem}.tex", text.latex())
         for name, table in long.items():
             write_text(aside / "tables" / f"{name}.csv", table.to_csv(index=False))
         page.write(made, aside, figures, formats)

@@ -180,10 +180,12 @@ class View:
         )
         return chart + own + text.encode(**at) if len(noisy) else chart
 
-    def trained_at(self, sides: Sides, paper: float | None = None) -> str:
-        """γ_train of what is shown, and the paper's where it differs: `, γ_train = 0.4 (paper: 0.2)`."""
-        levels = {*self.runs["gamma_train"].loc[runs_of(sides)]}
-        note = f" (paper: {paper:g})" if paper is not None and levels != {paper} else ""
+    def trained_at(self, sides: Sides) -> str:
+        """γ_train of what is shown: `, γ_train = 0.4`; and the paper's, where its runs differ."""
+        runs = self.runs.loc[runs_of(sides)]
+        levels, paper = {*runs["gamma_train"]}, PAPER_LEVELS.get(self.metric)
+        is_other = bool(runs["is_published"].any()) and levels != {paper}
+        note = f" (paper's figure: {paper:g})" if is_other and paper else ""
         return f", γ_train = {', '.join(f'{level:g}' for level in sorted(levels))}{note}"
 
 
@@ -257,6 +259,7 @@ def panel(
     is_log_x: bool = False,
     bars: bool = False,
     dots: bool = True,
+    domain: tuple[float, float] | None = None,
     size: tuple[int, int] = (300, 210),
 ) -> Any:
     """Lines with bands, or with error bars; `x` and `y` are the titles of the axes.
@@ -272,7 +275,8 @@ def panel(
         first, last = int(rows["x"].min()), int(rows["x"].max())
         ticks = {"format": "d", "values": [*range(first, last + 1, 1 + (last - first) // 10)]}
     x_scale = alt.Scale(type="log" if is_log_x else "linear", zero=False, nice=False, padding=6)
-    y_scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=not is_log)
+    ends: dict[str, Any] = {} if domain is None else {"domain": domain}
+    y_scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=not is_log, **ends)
     # Large numbers as 10k and 2M.
     number = alt.Axis(format="~s") if rows["y"].max() >= 10_000 else alt.Axis()
     at_x = alt.X("x:Q", title=x, scale=x_scale, axis=alt.Axis(**ticks))

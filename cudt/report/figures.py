@@ -53,9 +53,8 @@ def descent_and_robustness(view: View) -> Iterator[Drawing]:
     rule = references.pop() if len(references) == 1 else None
     title = "Loss by layer" + ("" if rule is None else f" (dashed: f_0 = {rule:.3g})")
     panels = [view.losses(lines, title, rule=rule), view.curves(lines, f"Under {view.kind} noise")]
-    paper = view.trained_at(sides, charts.PAPER_LEVELS.get(view.metric))
-    caption = f"{view.name}: loss by layer, and {view.metric} under {view.kind} noise{paper}"
-    yield Drawing(side_by_side(panels), caption)
+    caption = f"{view.name}: loss by layer, and {view.metric} under {view.kind} noise"
+    yield Drawing(side_by_side(panels), caption + view.trained_at(sides))
 
 
 def layer_ratios(view: View) -> Iterator[Drawing]:
@@ -121,7 +120,7 @@ def constraints_kept(view: View) -> Iterator[Drawing]:
     lines, depth = charts.lines_of(sides), view.frames.row(counts[0]["run"]).n_layers
     rows = averaged(pd.DataFrame(counts), lines, "gamma", "kept")
     rows = rows.assign(low=rows["low"].clip(lower=0), high=rows["high"].clip(upper=depth))
-    chart = panel(rows, lines, view.axis, f"constraints kept, of {depth}")
+    chart = panel(rows, lines, view.axis, f"constraints kept, of {depth}", domain=(0, depth))
     caption = f"{view.name}: constraints kept on test data under {view.kind} noise"
     yield Drawing(chart, caption + view.trained_at(sides))
 

@@ -147,9 +147,9 @@ def read(folders: Sequence[Path]) -> Frames:
     frames.warnings = warnings
     frames = _on_one_test_set(frames)
     bins = [frames.bins]
-    for run, kind in frames.points.groupby(["run", "perturbation"]).groups:
+    for number, kind in frames.points.groupby(["run", "perturbation"]).groups:
         try:
-            bins.append(frames.read_bins(run, kind))
+            bins.append(frames.read_bins(number, kind))
         except UserError as error:
             frames.warnings.append(str(error))
     frames.bins = pd.concat(bins, ignore_index=True)
@@ -175,7 +175,7 @@ _Read = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]
 
 def _read(folder: RunFolder, weights: str | None = None, data: str = OWN) -> _Read:
     path = folder.path
-    for name in ("recipe.yaml", "run.json"):
+    for name in ("run.json", "recipe.yaml"):
         if not (path / name).is_file():
             raise UserError(f"{path}: skipped: no {name}; training has not finished an epoch yet")
     begun = folder.info()

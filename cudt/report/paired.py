@@ -225,8 +225,7 @@ class Differences:
         facts = first["gamma_train"], first["n_layers"], noise, first["metric"]
         shared = dict(zip(COLUMNS, (*first["group"], *other["group"][1:], *facts), strict=False))
         if not levels:
-            nothing = {"quantity": "metric", "unit": "", "n": 0, "better": ""}
-            return [{**shared, **nothing, "reason": "no level in common"}]
+            return [{**shared, **_NOTHING, "quantity": "metric", "reason": "no level in common"}]
         unit, ours, baseline = self._unit(ours, baseline)
         wanted, reason = Quantities.over(levels, noise, first["gamma_train"]), ""
         try:

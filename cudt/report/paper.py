@@ -14,7 +14,7 @@ from cudt.report import compare
 from cudt.report.compare import BASELINE, CONSTRAINED, OF_ANY_DEPTH, SIDES
 from cudt.report.frames import each
 from cudt.report.paired import Comparison, Differences
-from cudt.report.tables import TextTable
+from cudt.report.tables import TextTable, two_headed
 
 #: The noise of the paper's tables.
 NOISE = "gaussian"
@@ -148,9 +148,7 @@ def result_table(kind: PaperTable, rows: pd.DataFrame) -> TextTable:
     for row in each(filled[filled["infeasible"] != ""]):
         place = f"{row.model} on {row.dataset}, L = {row.layers}, γ_train = {row.gamma_train:g}"
         notes.append(f"†: {place}: {row.infeasible}.")
-    frame = pd.DataFrame([*made.values()]).fillna("")
-    frame.columns = pd.MultiIndex.from_tuples(frame.columns)
-    return TextTable(kind.stem, kind.title, frame, notes)
+    return TextTable(kind.stem, kind.title, two_headed([*made.values()]), notes)
 
 
 def _entry(row: Any) -> str:

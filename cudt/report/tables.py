@@ -5,7 +5,7 @@ comparisons, and tables of texts as Markdown, LaTeX and HTML.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,32 +170,38 @@ def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> T
         name = f"{first['family']}, {setting}"
         notes += [f"†: {name}: {infeasible}."] if infeasible else []
         notes += [] if difference["unit"] else [f"{name}: no interval: {difference['reason']}."]
-        interval = f"{difference['low']:+.3g} to {difference['high']:+.3g}"
         hows = [side.how for side in one.sides.values() if side.runs]
         row = {
-            "recipe": first["family"] + (" †" if infeasible else ""),
-            "setting": setting,
-            "metric": f"{first['metric']} {'↑' if first['higher_is_better'] else '↓'}",
+            ("", "recipe"): first["family"] + (" †" if infeasible else ""),
+            ("", "setting"): setting,
+            ("", "metric"): f"{first['metric']} {'↑' if first['higher_is_better'] else '↓'}",
         }
         for place in ("OOD", "ID"):
-            for side, name in zip(SIDES, ("", " of ERM"), strict=True):
+            for side, heading in zip(SIDES, ("constr.", "unconstr."), strict=True):
                 number = _number(one.numbers[f"{place.lower()}_mean"][side])
                 is_bold = place == "OOD" and difference["better"] == side
-                row[place + name] = f"**{number}**" if is_bold else number
+                row[place, heading] = f"**{number}**" if is_bold else number
             if place == "OOD":
-                row["difference"] = _number(difference["difference"], "+.3g")
-                row["95 % interval"] = interval if difference["unit"] else "none"
-                row["over"] = f"{difference['n']} {difference['unit']}".removeprefix("0 ")
-        rows.append({**row, "runs": " against ".join(dict.fromkeys(hows))})
+                ends = f"{difference['low']:+.3g} to {difference['high']:+.3g}"
+                ends = f" ({ends}; {difference['n']} {difference['unit']})"
+                text = _number(difference["difference"], "+.3g")
+                row[place, "difference"] = text + (ends if difference["unit"] else "")
+        rows.append({**row, ("", "runs"): " against ".join(dict.fromkeys(hows))})
     reading = (
         "The mean metric over the noise levels above γ_train (OOD) and up to it (ID), on the same "
-        "test examples under the same noise; the difference is constrained minus ERM. Bold: better, "
-        "where the interval excludes 0 and both sides were selected from equally many runs. An "
+        "test examples under the same noise; the difference is constrained minus ERM, with its 95 % interval. Bold: "
+        "better, where the interval excludes 0 and both sides were selected from equally many runs. An "
         "interval over examples or clips says nothing about other training seeds. †: a constraint is "
         "not kept."
     )
     title = "Constrained against unconstrained out of distribution"
-    return TextTable("comparisons", title, pd.DataFrame(rows, dtype=str), [reading, *notes])
+    return TextTable("comparisons", title, two_headed(rows), [reading, *notes])
+
+
+def two_headed(rows: Sequence[Mapping[Any, str]]) -> pd.DataFrame:
+    """A table whose columns have a heading over several, which may be empty, and their own."""
+    frame = pd.DataFrame(rows, dtype=str).fillna("")
+    return frame.set_axis(pd.MultiIndex.from_tuples(frame.columns), axis=1)
 
 
 def _number(value: float, digits: str = ".4g") -> str:

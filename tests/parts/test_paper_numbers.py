@@ -4,7 +4,6 @@ where that is there."""
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -46,60 +45,3 @@ def test_every_cell_has_one_value_of_each_objective_and_the_better_one_is_bold(n
         ranked = pair.sort_values("value", ascending=lower_is_better)
         is_tied = pair["value"].nunique() == 1
         assert is_tied or (ranked["bold"] == "yes").tolist() == [True, False], cell
-
-
-# ---------------------------------------------------------------- the script finds what differs
-
-
-def results_source(label: str, rows: list[dict[str, str]]) -> str:
-    """A table as the paper's source has it."""
-    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
-    head = " & ".join(rf"\multicolumn{{2}}{{c}}{{\textbf{{{name}}}}}" for name in datasets)
-    lines = []
-    for (model, layers, level), found in itertools.groupby(
-        rows, key=lambda row: (row["model"], row["layers"], row["gamma_train"])
-    ):
-        names = "".join(
-            rf"\multirow[c]{{1}}{{*}}{{\textbf{{{word}}}}} & " for word in (model, layers)
-        )
-        values = (
-            rf"\textbf{{{row['value']}}}" if row["bold"] == "yes" else row["value"] for row in found
-        )
-        lines.append(f"{names}{level} & " + " & ".join(values))
-    body = " \\\\\n".join(lines)
-    return (
-        rf"\begin{{table}}\toprule {head} \\ \midrule"
-        + f"\n{body} \\\\\n"
-        + rf"\bottomrule\label{{{label}}}\end{{table}}"
-    )
-
-
-@pytest.mark.parametrize("name", ["rmse.csv", "accuracy_auc.csv"])
-def test_a_result_that_was_typed_wrong_is_found(name, check):
-    label, spelling = check.RESULTS[name]
-    printed = {ours: theirs for theirs, ours in spelling.items()}
-    rows = [
-        {**row, "dataset": printed.get(row["dataset"], row["dataset"])} for row in check.rows(name)
-    ]
-    assert list(check.result_differences(results_source(label, rows), name)) == []
-    right = rows[20]["value"]
-    rows[20]["value"] = "9.999"
-    (line,) = check.result_differences(results_source(label, rows), name)
-    assert "the paper has ('9.999'" in line
-    assert f"'value': '{right}'" in line
-    rows[20]["value"] = right
-    rows[20]["bold"] = "no" if rows[20]["bold"] == "yes" else "yes"
-    assert len(list(check.result_differences(results_source(label, rows), name))) == 1
-
-
-@pytest.mark.parametrize("name", ["dual_video.csv", "dual_language.csv", "dual_llama.csv"])
-def test_a_setting_that_was_typed_wrong_is_found(name, check):
-    def source(rows: list[dict[str, str]]) -> str:
-        body = " \\\\\n".join(" & ".join(row.values()) for row in rows)
-        return rf"\begin{{table}}\midrule {body} \\ \bottomrule\label{{{check.PARAMETERS[name]}}}\end{{table}}"
-
-    rows = check.rows(name)
-    assert list(check.parameter_differences(source(rows), name)) == []
-    rows[0]["beta"] = "9.75"
-    (line,) = check.parameter_differences(source(rows), name)
-    assert "9.75" in line

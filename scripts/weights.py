@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 
 survive_torchvision_mismatch()
 

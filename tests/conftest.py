@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 
 # Read once, when a library of the hub is imported, which test modules do at once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,8 @@ from cudt.config import recipe
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.run import Run
 from cudt.training import train as training
-from cudt.training.display import ConsoleDisplay
-from cudt.utils.compat import survive_torchvision_mismatch
-from tests.postgres import Postgres, postgres
+from cudt.training.display import Display
+from cudt.utils.device import survive_torchvision_mismatch
 
 # Before a test's file imports transformers or Lightning.
 survive_torchvision_mismatch()
@@ -45,8 +45,22 @@ def tiny_recipe(*overrides: str, objective: str = "constrained", seed: int = 0) 
     return recipe.load("reviews-ut", (*TINY, *overrides), objective=objective, seed=seed)
 
 
-def quiet() -> ConsoleDisplay:
-    return ConsoleDisplay(Console(quiet=True))
+def quiet() -> Display:
+    return Display(Console(quiet=True))
+
+
+class Stopping(Display):
+    """A quiet display that sends a signal to its own process after an update."""
+
+    def __init__(self, step: int, how: signal.Signals = signal.SIGTERM) -> None:
+        super().__init__(Console(quiet=True))
+        self.step, self.how = step, how
+
+    def update(self, step: int, per_epoch: int, losses: Sequence[float]) -> None:
+        # As dropout does: what is drawn here has to go on, too.
+        torch.rand(3)
+        if step == self.step:
+            os.kill(os.getpid(), self.how)
 
 
 def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
@@ -98,17 +112,3 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished tiny constrained run; tests that write into it take a copy."""
     torch.set_num_threads(1)
     return train_quietly(tiny_recipe(), tmp_path_factory.mktemp("outputs"))
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Postgres]:
-    """A PostgreSQL server of this test process; a test that needs a fresh database takes
-    `postgres_url`."""
-    with postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def postgres_url(postgres_server: Postgres) -> str:
-    """The URL of an empty database on a server that runs."""
-    return postgres_server.new_database()

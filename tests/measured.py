@@ -12,8 +12,10 @@ from cudt.noise import NoiseSource
 def measure(
     layerwise: LayerwiseLosses,
     examples: Iterable[Batch],
-    noise: NoiseSource | None,
+    noise: NoiseSource,
     gammas: Sequence[float],
 ) -> list[Measurement]:
-    rows = zip(*measure_batches(layerwise, examples, noise, gammas), strict=True)
-    return [Measurement.joined(parts) for parts in rows]
+    batches = [*examples]
+    return [
+        Measurement.joined([*measure_batches(layerwise, batches, noise, gamma)]) for gamma in gammas
+    ]

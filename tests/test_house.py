@@ -1,4 +1,4 @@
-"""The house as docs/contributing.md draws it: rooms, the order of imports, and the size of
+"""The house as docs/extend.md draws it: rooms, the order of imports, and the size of
 things."""
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
 
 def test_every_folder_is_a_room():
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert folders == set(ROOMS)
-    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
+    files = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+    assert folders | files == set(ROOMS)
 
 
 def test_a_room_imports_from_rooms_above_it_and_nothing_private():
@@ -88,11 +88,7 @@ def test_no_file_is_longer_than_six_hundred_lines():
     assert not long
 
 
-def test_the_rooms_are_in_the_contributors_guide_in_their_order():
-    lines = (ROOT / "docs/contributing.md").read_text().splitlines()
-    listed = [
-        line.split("`")[1].removesuffix("/")
-        for line in lines
-        if line.startswith("| `") and "/`" in line
-    ]
-    assert [room for room in listed if room in ROOMS] == list(ROOMS)
+def test_the_rooms_are_in_the_guide_in_their_order():
+    lines = (ROOT / "docs/extend.md").read_text().splitlines()
+    listed = [line.split("`")[1].removesuffix("/") for line in lines if line.startswith("| `")]
+    assert listed == list(ROOMS)

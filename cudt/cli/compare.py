@@ -13,7 +13,7 @@ from rich.table import Table
 from cudt.cli.options import EvaluatedWeights, require_folder
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command
 
 if TYPE_CHECKING:
     from cudt.report.frames import Frames
@@ -89,7 +89,7 @@ def _print_layers(console: Console, both: Frames) -> None:
     """
     from cudt.method.constraints import FAILING, is_monotone
     from cudt.training.display import NEGATIVE_NOTE, weight_text
-    from cudt.utils.numbers import short_number
+    from cudt.utils.text import short_number
 
     runs = [run for _, run in both.runs.iterrows()]
     on_test = not all(run["is_own"] for run in runs)

@@ -106,12 +106,12 @@ def _data(data_root: Path | None) -> Iterator[Finding]:
 
 def _recipes(data_root: Path | None) -> Iterator[Finding]:
     from cudt.config import recipe as recipes
-    from cudt.reproduce import needs
+    from cudt.reproduce import plan
 
     ready, lacking = [], dict[str, list[str]]()
     for name in recipes.names():
         try:
-            missing = needs.missing_for_recipe(recipes.load(name), data_root)
+            missing = plan.missing(recipes.load(name), data_root)
         except UserError as error:
             missing = [str(error)]
         if not missing:

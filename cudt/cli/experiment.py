@@ -26,7 +26,7 @@ from cudt.cli.options import (
 )
 from cudt.cli.report import write_report
 from cudt.cli.terminal import make_console
-from cudt.cli.train import Trained, load_recipes, print_name_hint, train_all
+from cudt.cli.train import Trained, load_recipes, train_all
 from cudt.utils import processes
 from cudt.utils.errors import UserError
 
@@ -84,7 +84,6 @@ def experiment(
     _refuse_shards()
     choose(device)
     console = make_console()
-    print_name_hint(console, recipe, loaded[0], name)
     grid = Grid(perturbations=kinds or None)
     train = partial(train_all, out=out, device=device, data_root=data_root, trackers=trackers)
     trained = _train(console, loaded, grid, save_samples, train)

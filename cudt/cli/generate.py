@@ -14,7 +14,7 @@ from cudt.cli.terminal import make_console, progress_on
 from cudt.utils import processes
 from cudt.utils.errors import UserError
 from cudt.utils.processes import is_main_process
-from cudt.utils.shown import brief
+from cudt.utils.text import brief
 
 if TYPE_CHECKING:
     from cudt.evaluation.generate import Decoding

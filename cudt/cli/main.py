@@ -86,7 +86,7 @@ _add(
     "cudt eval-ood outputs/imdb-minilm/* --perturbation gaussian discrete",
     eval_ood,
 )
-_add("sweep", "Train and evaluate", "cudt sweep --search smoke-alpha --workers 2", sweep)
+_add("sweep", "Train and evaluate", "cudt sweep --search alpha --recipe smoke-text", sweep)
 _add("reproduce", "Train and evaluate", "cudt reproduce --scale smoke --workers 2", reproduce)
 _add(
     "generate",

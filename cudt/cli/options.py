@@ -14,8 +14,7 @@ from typer.core import TyperCommand
 
 from cudt.utils import processes
 from cudt.utils.errors import DataWarning, TrainingInterruptedError, UserError, signal_of
-from cudt.utils.files import check_data_root
-from cudt.utils.shown import as_command, brief, is_text, shown_path
+from cudt.utils.text import as_command, brief, shown
 
 
 class WeightsChoice(str, Enum):
@@ -33,11 +32,6 @@ def complete_recipe(incomplete: str) -> list[str]:
 
     files = [str(path) for path in Path().glob("*.yaml")]
     return [name for name in (*recipe.names(), *sorted(files)) if name.startswith(incomplete)]
-
-
-def _check_data_root(context: typer.Context, folder: Path | None) -> Path | None:
-    # The shell asks for completions with a half-written command line, which must not be refused.
-    return folder if context.resilient_parsing else check_data_root(folder)
 
 
 def _warn_about_password(context: typer.Context, url: str | None) -> str | None:
@@ -69,7 +63,8 @@ DataRoot = Annotated[
         envvar="CUDT_DATA_ROOT",
         help="Folder that holds the data sets.",
         show_default=False,
-        callback=_check_data_root,
+        exists=True,
+        file_okay=False,
     ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for the run folders.")]
@@ -192,7 +187,12 @@ def _is_plugin(kind: str) -> Callable[[str], bool]:
     def is_known(word: str) -> bool:
         from cudt.config import plugins
 
-        return all(not plugins.problem(kind, name) for name in word.split(","))
+        try:
+            for name in word.split(","):
+                plugins.check(kind, name)
+        except UserError:
+            return False
+        return True
 
     return is_known
 
@@ -214,9 +214,9 @@ class ListCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line with lists written out as repeated options."""
-        if strange := [word for word in args if not is_text(word)]:
+        if strange := [word for word in args if re.search("[\ud800-\udfff]", word)]:
             # cudt's files record folders and commands as UTF-8.
-            raise UserError(f"{shown_path(strange[0])}: not valid UTF-8; rename the file or folder")
+            raise UserError(f"{shown(strange[0], 300)}: not valid UTF-8; rename the file or folder")
         return super().parse_args(ctx, repeat_options(args))
 
     def invoke(self, ctx: Any) -> Any:
@@ -281,18 +281,16 @@ def parse_plugins(option: str, kind: str, values: list[str] | None) -> list[str]
     from cudt.config import plugins
 
     for name in (names := split_list(values)):
-        if problem := plugins.problem(kind, name):
-            raise UserError(f"{option}: {problem}")
+        try:
+            plugins.check(kind, name)
+        except UserError as error:
+            raise UserError(f"{option}: {error}") from None
     return names
 
 
 def parse_trackers(values: list[str] | None) -> tuple[str, ...]:
-    """The values of --track; refuses those that are unknown or not installed."""
-    if names := split_list(values):
-        from cudt.training.train import check_trackers
-
-        check_trackers(names)
-    return tuple(names)
+    """The values of --track."""
+    return tuple(split_list(values))
 
 
 def require_folder(path: Path, what: str = "folder") -> None:
@@ -304,7 +302,7 @@ def require_folder(path: Path, what: str = "folder") -> None:
             if is_weights
             else ""
         )
-        raise UserError(f"{what} {shown_path(path)} does not exist{hint}")
+        raise UserError(f"{what} {shown(str(path), 300)} does not exist{hint}")
 
 
 def refuse_with_join(**given: object) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 from cudt.cli.options import Changes, RecipeArgument
 from cudt.cli.terminal import make_console
 from cudt.utils.errors import UserError
-from cudt.utils.shown import as_command, shown
+from cudt.utils.text import as_command, shown
 
 if TYPE_CHECKING:
     from cudt.config.describe import KeyDoc
@@ -30,14 +30,14 @@ def list_recipes(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     from cudt.config import recipe as recipes
-    from cudt.sweep import definition as sweeps
 
     console = make_console()
     listed = {path: recipes.read(path) for path in map(recipes.locate, recipes.names())}
     _print_groups(console, ("reproduces", "needs"), listed, recipes.folder())
     console.print("train one: cudt train --recipe NAME\n")
     searches = {
-        path: recipes.read(path, sweeps.locate) for path in map(sweeps.locate, sweeps.names())
+        path: recipes.read(path, "search")
+        for path in (recipes.locate(name, "search") for name in recipes.names("search"))
     }
     _print_groups(console, ("reproduces",), searches, recipes.folder())
     console.print("run one: cudt sweep --search NAME")
@@ -47,14 +47,15 @@ def list_recipes(context: typer.Context) -> None:
 def show_recipe(name: RecipeArgument, set_: Changes = None) -> None:
     """Print every setting of a recipe: its value, the default, and what it means."""
     from cudt.config import recipe as recipes
-    from cudt.config.describe import resolved_with_docs
-    from cudt.sweep import definition as sweeps
+    from cudt.config.describe import describe
 
-    if name in sweeps.names() and name not in recipes.names():
+    if name in recipes.names("search") and name not in recipes.names():
         command = as_command("sweep", "--search", name, "--plan")
         raise UserError(f"{shown(name)} is a search, not a recipe; print its runs with `{command}`")
     loaded = recipes.load(name, set_ or ())
-    settings = resolved_with_docs(loaded)
+    values = recipes.flat(loaded.settings.model_dump(mode="json"))
+    docs = describe(type(loaded.settings))
+    settings = [(doc, values[doc.path]) for doc in docs if doc.path in values]
     console = make_console()
     console.print(f"{loaded.name}: {recipes.locate(name)}\n", soft_wrap=True, highlight=False)
     for doc, value in settings:

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from cudt.cli.options import Folders, require_folder
 from cudt.cli.terminal import make_console, make_error_console
-from cudt.utils.shown import one_line
 
 if TYPE_CHECKING:
     from cudt.cli.run_list import ListedRun
@@ -66,8 +65,7 @@ def _tables(listed: list[ListedRun]) -> Iterator[tuple[str, Table]]:
         metrics = sorted({run.metric for run in mine if run.metric})
         model = mine[0].model if len(models) == 1 else f"{len(models)} models"
         yield (
-            f"{one_line(recipe)}: {one_line(model)}"
-            + (f", score is {' or '.join(metrics)}" if metrics else ""),
+            f"{recipe}: {model}" + (f", score is {' or '.join(metrics)}" if metrics else ""),
             _table(mine),
         )
 
@@ -98,10 +96,10 @@ def _cells(run: ListedRun, age: str, has_one_model: bool) -> dict[str, str]:
     # The folder is called after the objective.
     is_in_name = run.path.name.startswith(f"{run.objective}-")
     return {
-        "run": one_line(run.path.name),
-        "objective": "" if is_in_name else one_line(run.objective),
-        "model": "" if has_one_model else one_line(run.model),
-        "variant": one_line(run.variant),
+        "run": run.path.name,
+        "objective": "" if is_in_name else run.objective,
+        "model": "" if has_one_model else run.model,
+        "variant": run.variant,
         "seed": _text(run.seed),
         "status": run.status,
         "score": _number(run.score),
@@ -125,5 +123,5 @@ def _as_csv(listed: list[ListedRun]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([one_line(_text(getattr(run, name))) for name in COLUMNS] for run in listed)
+    writer.writerows([_text(getattr(run, name)) for name in COLUMNS] for run in listed)
     return file.getvalue()

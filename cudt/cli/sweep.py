@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,8 +24,8 @@ from cudt.utils.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cudt.sweep.definition import Sweep
-    from cudt.sweep.run_sweep import SweepOptions
+    from cudt.sweep.search import Sweep
+    from cudt.sweep.worker import SweepOptions
 
 Search = Annotated[
     str | None,
@@ -48,9 +47,6 @@ Workers = Annotated[
 OnlyPlan = Annotated[
     bool, typer.Option("--plan", help="Print every run with its state, train nothing.")
 ]
-FailFast = Annotated[
-    bool, typer.Option("--fail-fast", help="Start no more runs after one has failed.")
-]
 Join = Annotated[
     bool,
     typer.Option("--join", help="Take part in a sweep that was begun elsewhere; needs --storage."),
@@ -63,7 +59,6 @@ def sweep(
     join: Join = False,
     workers: Workers = 1,
     plan: OnlyPlan = False,
-    fail_fast: FailFast = False,
     retry_failed: RetryFailed = False,
     storage: Storage = None,
     track: Trackers = None,
@@ -78,14 +73,14 @@ def sweep(
     adds workers.
     """
     if join:
-        refuse_with_join(recipe=recipe, fail_fast=fail_fast, retry_failed=retry_failed)
+        refuse_with_join(recipe=recipe, retry_failed=retry_failed)
     loaded = _joined(search, storage) if join else _loaded(search, recipe)
-    from cudt.sweep.run_sweep import SweepOptions
+    from cudt.sweep.worker import SweepOptions
 
-    begun = SweepOptions(
-        out, device, data_root, workers, retry_failed, storage, fail_fast, join=join
+    trackers = parse_trackers(track)
+    options = SweepOptions(
+        out, device, data_root, workers, retry_failed, storage, join, trackers=trackers
     )
-    options = replace(begun, trackers=parse_trackers(track))
     console = make_console()
     if plan:
         _print_plan(loaded, options, console)
@@ -94,36 +89,41 @@ def sweep(
 
 
 def _print_plan(loaded: Sweep, options: SweepOptions, console: Console) -> None:
-    from cudt.sweep import plan as plans
+    from cudt.sweep import command
 
-    planned = plans.make(loaded, options)
-    console.print(plans.table(planned))
-    console.print(planned.summary(), soft_wrap=True)
+    rows = command.plan(loaded, options)
+    for number, (run, state) in enumerate(rows, 1):
+        console.print(f"{number:>4}  {run}  {state}", soft_wrap=True, highlight=False)
+    to_do = sum(state == "to do" for _, state in rows)
+    console.print(f"{len(rows)} trials, {len(rows) - to_do} done, {to_do} to do")
+    try:
+        command.check(loaded, options)
+    except UserError as error:
+        console.print(f"missing: {error}", soft_wrap=True, highlight=False)
 
 
 def _run(loaded: Sweep, options: SweepOptions, console: Console) -> None:
-    from cudt.sweep.display import SweepDisplay, best_table, ending
-    from cudt.sweep.run_sweep import run_sweep
+    from cudt.sweep.command import best_table, ending, run_sweep
 
     console.print(
         f"sweep {loaded.name} of {loaded.recipe_name} in {loaded.folder(options.out)}",
         soft_wrap=True,
     )
-    made = run_sweep(loaded, options, SweepDisplay(console))
+    made = run_sweep(loaded, options, console)
     console.print(best_table(made))
     console.print(ending(made, options.out), soft_wrap=True, highlight=False)
-    if made.n_failed or made.left:
+    if made.count("failed") or made.left:
         raise typer.Exit(1)
 
 
 def _loaded(search: str | None, recipe: str | None) -> Sweep:
-    from cudt.sweep import definition
+    from cudt.sweep.search import load
 
     if search is None:
         raise UserError(
             "--search: missing; name a search file, or take part in a running sweep with --join"
         )
-    return definition.load(search, recipe)
+    return load(search, recipe)
 
 
 def _joined(search: str | None, storage: str | None) -> Sweep:
@@ -131,6 +131,6 @@ def _joined(search: str | None, storage: str | None) -> Sweep:
         raise UserError(
             "--join: needs --storage (or CUDT_STORAGE), the URL of the database that has the sweep"
         )
-    from cudt.sweep import stored
+    from cudt.sweep import command
 
-    return stored.find(storage, search)
+    return command.find(storage, search)

@@ -7,19 +7,20 @@ from typing import Any
 
 from rich.console import Console
 
-from cudt.utils.console import SafeConsole
 from cudt.utils.processes import is_main_process
-from cudt.utils.progress import track
+from cudt.utils.text import track
 
 
 def make_console() -> Console:
     """Standard output; only the main process of a distributed run prints."""
-    return SafeConsole(quiet=not is_main_process())
+    return Console(quiet=not is_main_process(), markup=False, emoji=False)
 
 
 def make_error_console() -> Console:
     """Standard error, for errors and warnings; also of the main process only."""
-    return SafeConsole(stderr=True, highlight=False, quiet=not is_main_process())
+    return Console(
+        stderr=True, highlight=False, quiet=not is_main_process(), markup=False, emoji=False
+    )
 
 
 def progress_on(console: Console) -> Any:

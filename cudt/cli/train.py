@@ -27,7 +27,7 @@ from cudt.cli.options import (
 )
 from cudt.cli.terminal import make_console, make_error_console
 from cudt.utils.errors import TrainingStoppedError
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command
 
 if TYPE_CHECKING:
     from cudt.config.recipe import NamedRecipe
@@ -52,7 +52,6 @@ def train(
     loaded = load_recipes(recipe, set_, objective, seed, name)
     trackers = parse_trackers(track)
     console = make_console()
-    print_name_hint(console, recipe, loaded[0], name)
     trained = train_all(console, loaded, out, device, data_root, trackers)
     if len(loaded) > 1:
         _print_summary(console, trained.runs)
@@ -82,18 +81,6 @@ def load_recipes(
         for seed in wanted_seeds
         for objective in wanted_objectives
     ]
-
-
-def print_name_hint(console: Console, recipe: str, loaded: NamedRecipe, name: str | None) -> None:
-    """Say how to rename runs whose name is that of another task or model."""
-    from cudt.config.recipe import outgrown_name
-
-    if name is None and (change := outgrown_name(recipe, loaded)):
-        console.print(
-            f"note: runs with {change} keep the name '{loaded.name}'; --name NAME gives them "
-            "their own",
-            soft_wrap=True,
-        )
 
 
 @dataclass(frozen=True)
@@ -140,7 +127,7 @@ def _train_one(
 ) -> Run:
     from cudt.runs.run import run_for
     from cudt.training import train as training
-    from cudt.training.display import display_for
+    from cudt.training.display import Display
 
     run = run_for(loaded, out)
     status = run.info().status
@@ -155,9 +142,8 @@ def _train_one(
         out,
         device,
         data_root,
-        display_for(console),
+        Display(console),
         command=shlex.join(["cudt", *sys.argv[1:]]),
-        announce=lambda text: console.print(text, highlight=False, soft_wrap=True, markup=False),
         track=training.TrackingRequest(trackers),
     )
     _print_verdict(console, trained)

@@ -6,84 +6,63 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from cudt.utils.errors import UserError, closest, did_you_mean
-from cudt.utils.shown import brief, shown
+from cudt.utils.errors import UserError
+from cudt.utils.text import brief, closest, did_you_mean, shown
 
 _MOST_LISTED = 20
 #: Characters of one error.
 _LONGEST = 600
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """One error in a file."""
-
-    path: tuple[str | int, ...]
-    """The keys, and positions in lists, that lead to it; empty for the file as a whole."""
-    message: str
-    kind: str = ""
-    """Pydantic's name for it, like `int_type`; empty for errors that cudt finds itself."""
-
-    @property
-    def key(self) -> str:
-        """The path as a dotted key, like `training.epochs`."""
-        return ".".join(map(str, self.path))
-
-    def __str__(self) -> str:
-        return f"{brief(self.key)}: {self.message}" if self.path else self.message
-
-
-def refuse(source: str, mistakes: Sequence[Mistake | str]) -> NoReturn:
-    """Raise a UserError with all mistakes; `source` is the name of the file."""
-    lines = [brief(str(mistake), _LONGEST) for mistake in mistakes]
+def refuse(source: str, problems: Sequence[str]) -> NoReturn:
+    """Raise a UserError with all problems; `source` is the name of the file."""
+    lines = [brief(problem, _LONGEST) for problem in problems]
     if len(lines) == 1:
         raise UserError(f"{source}: {lines[0]}")
     if len(lines) > _MOST_LISTED:
         lines[_MOST_LISTED:] = [f"… and {len(lines) - _MOST_LISTED} more"]
-    raise UserError("\n  ".join([f"{source}: {len(mistakes)} errors", *lines]))
+    raise UserError("\n  ".join([f"{source}: {len(problems)} errors", *lines]))
 
 
-def explain(schema: type[BaseModel], error: ValidationError) -> list[Mistake]:
-    """The mistakes that pydantic found. A key that is missing because it is misspelt is one."""
-    found, misspelt = [], set()
+def explain(schema: type[BaseModel], error: ValidationError) -> list[str]:
+    """What pydantic found, as `key: problem`. A key that is missing because it is misspelt is one
+    problem.
+    """
+    found, misspelt = dict[tuple[Any, ...], str](), set()
     for one in error.errors(include_url=False):
-        path, kind = tuple(part for part in one["loc"] if not _is_tag(part)), one["type"]
-        if kind == "extra_forbidden":
-            meant = closest(str(path[-1]), _known_keys(schema, path[:-1]))
-            misspelt.add((*path[:-1], meant))
-        found.append(Mistake(path, _message(schema, path, dict(one)), kind))
-    return [one for one in found if one.kind != "missing" or one.path not in misspelt]
+        # Not in the file: which alternative of a type it is about, or that it is about a key itself.
+        path = tuple(part for part in one["loc"] if not str(part).startswith(("<", "[")))
+        if one["type"] == "extra_forbidden":
+            known = _known_keys(schema, path[:-1])
+            misspelt.add((*path[:-1], closest(str(path[-1]), known)))
+            found[path] = f"unknown key{did_you_mean(str(path[-1]), known)}"
+        else:
+            found[path] = _message(dict(one))
+    return [
+        f"{brief('.'.join(map(str, path)))}: {message}" if path else message
+        for path, message in found.items()
+        if message != "missing" or path not in misspelt
+    ]
 
 
-def _message(schema: type[BaseModel], path: tuple[Any, ...], found: dict[str, Any]) -> str:
+def _message(found: dict[str, Any]) -> str:
     kind, value, context = found["type"], found["input"], found.get("ctx", {})
     if kind == "missing":
         return "missing"
-    if kind == "extra_forbidden":
-        return f"unknown key{did_you_mean(str(path[-1]), _known_keys(schema, path[:-1]))}"
     if kind == "value_error":
         return str(context["error"])
     words = found["msg"].replace("Input should be", "must be")
     if kind == "model_type":
         words = "must be a section"
     elif kind == "union_tag_invalid":
-        tags = re.findall(r"<(\w+)>", context["expected_tags"])
-        words = f"must be a {' or '.join(tags)}"
+        words = "must be a " + " or ".join(re.findall(r"<(\w+)>", context["expected_tags"]))
     choices = re.findall(r"'([^']+)'", context.get("expected", ""))
     hint = did_you_mean(value, choices) if isinstance(value, str) else ""
     return f"{words}, got {shown(value)}{hint}"
-
-
-def _is_tag(part: Any) -> bool:
-    """Whether part of a pydantic path is no key of the file: the kind of a union's value, or that
-    it is about a key itself.
-    """
-    return isinstance(part, str) and part.startswith(("<", "["))
 
 
 def _known_keys(schema: type[BaseModel], path: tuple[Any, ...]) -> list[str]:

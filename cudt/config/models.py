@@ -17,7 +17,7 @@ from cudt.config.schema import (
     Section,
     UpToOne,
 )
-from cudt.utils.shown import shown
+from cudt.utils.text import shown
 
 #: What transformers calls `attn_implementation`; auto is its own choice.
 Attention = Literal["auto", "eager", "sdpa"]
@@ -48,18 +48,13 @@ class Lora(Section):
         | Annotated[list[str], Field(min_length=1), schema.LIST],
         schema.BY_KIND,
     ] = "all-linear"
-    """Modules with adapters: `all-linear`, `default` (what peft adapts; queries and values of
-    Llama), or names."""
+    """Modules with adapters: `all-linear`, `default` (what peft adapts), or names."""
 
 
 class PretrainedName(str):
-    """The name of a pretrained model, with what a recipe says about loading it.
-
-    A text, so that tasks and models that load by name pass the rest on without knowing of it.
-    """
+    """The name of a pretrained model and its version on the hub; None for the newest."""
 
     revision: str | None
-    """The version on the hub; None for the newest."""
 
     def __new__(cls, name: str, *, revision: str | None = None) -> PretrainedName:
         made = super().__new__(cls, name)
@@ -77,16 +72,12 @@ class PretrainedSection(ModelSection):
 
     revision: Revision | None = None
     """Version of the pretrained model on the hub: a branch, a tag or the hash of a commit; null for
-    the newest. Refused for a model in a folder, which has no versions."""
+    the newest. A model in a folder has no versions."""
 
     @property
     def source(self) -> PretrainedName | None:
         """The pretrained model that is loaded; None if there is none."""
         return None
-
-    def named(self, pretrained: str) -> PretrainedName:
-        """The name of a pretrained model with what the section says about loading it."""
-        return PretrainedName(pretrained, revision=self.revision)
 
 
 class WholePretrainedSection(PretrainedSection):
@@ -100,7 +91,7 @@ class WholePretrainedSection(PretrainedSection):
 
     @property
     def source(self) -> PretrainedName:
-        return self.named(self.pretrained)
+        return PretrainedName(self.pretrained, revision=self.revision)
 
     @property
     def schedule(self) -> Schedule:
@@ -173,17 +164,10 @@ class Unrolled(PretrainedSection):
     """Pretrained encoder whose word embeddings and tokenizer are used, named as in
     `model.pretrained`; else null."""
 
-    @model_validator(mode="after")
-    def _revision_is_of_embeddings(self) -> Unrolled:
-        if self.revision is not None and self.embeddings_from is None:
-            raise ValueError(
-                "revision is that of embeddings_from; set embeddings_from too, or remove revision"
-            )
-        return self
-
     @property
     def source(self) -> PretrainedName | None:
-        return None if self.embeddings_from is None else self.named(self.embeddings_from)
+        name = self.embeddings_from
+        return None if name is None else PretrainedName(name, revision=self.revision)
 
     @property
     def tokenizer_source(self) -> str | None:

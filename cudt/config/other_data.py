@@ -1,8 +1,7 @@
 """`--on`: test data of another task, for runs that were never trained on it.
 
-The other task gets the keys that tasks of its family share, such as the size of frames, from the
-run's own section: its examples must have the shape of the run's. All other keys, such as a folder,
-are its own.
+Keys that tasks of its family share, such as the size of frames, come from the run's own section:
+the examples must have the shape of the run's.
 """
 
 from __future__ import annotations
@@ -21,27 +20,28 @@ from cudt.utils.errors import UserError
 
 @dataclass(frozen=True)
 class OtherData:
-    """The test data of another task: its name in tables, and its section of a recipe."""
+    """The test data of the task or the recipe `name`, whose section is `task`."""
 
     name: str
     task: NamedSection
 
 
 def named(own: NamedSection, name: str, source: str = "--on") -> OtherData:
-    """The test data of a task or a recipe, for a run with the section `own`; `source` is the option
-    or key that names it.
-    """
-    if name in plugins.names("task"):
-        values: dict[str, Any] = {"name": name}
-    else:
+    """The test data of a task or a recipe, for a run with the section `own`."""
+    values: dict[str, Any] = {"name": name}
+    if name not in plugins.names("task"):
         recipe = recipes.load(name)
         name, values = recipe.name, recipe.settings.task.model_dump(mode="json")
     config = plugins.section("task", values["name"])
     for family in (VideoSection, TextSection):
         if isinstance(own, family) and issubclass(config, family):
             # The version of a dataset on the hub belongs to that dataset.
-            keys = family.model_fields.keys() - {"name", "revision"}
-            task = validated({**values, **own.model_dump(mode="json", include=keys)}, source)
+            shared = family.model_fields.keys() - {"name", "revision"}
+            values |= own.model_dump(mode="json", include=shared)
+            try:
+                task = config.model_validate(values)
+            except ValidationError as error:
+                errors.refuse(f"{source} {name}", errors.explain(config, error))
             if task == own:
                 raise UserError(f"{source} {name}: these are the run's own data; name other data")
             return OtherData(name, task)
@@ -50,12 +50,3 @@ def named(own: NamedSection, name: str, source: str = "--on") -> OtherData:
         f"{values['name']}; name a task with the same kind of examples (videos, or texts with "
         "classes)"
     )
-
-
-def validated(values: dict[str, Any], source: str) -> NamedSection:
-    """A task section from its keys."""
-    config: type[NamedSection] = plugins.section("task", str(values.get("name")))
-    try:
-        return config.model_validate(values)
-    except ValidationError as error:
-        errors.refuse(source, errors.explain(config, error))

@@ -14,19 +14,18 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import ValidationError, create_model
 
 import cudt
 from cudt.config import errors, plugins, yaml
-from cudt.config.errors import Mistake
 from cudt.config.schema import NamedSection, Recipe
-from cudt.utils.errors import UserError, did_you_mean
-from cudt.utils.shown import brief, shown
+from cudt.utils.errors import UserError
+from cudt.utils.text import brief, did_you_mean, shown
 
 #: Keys about one file alone.
 _NOT_INHERITED = ("name", "reproduces", "published", "expect")
@@ -35,14 +34,12 @@ _NOT_IDENTITY = (
     *("reproduces", "published", "needs", "expect", "evaluation", "checkpoints", "loading"),
     *("training.log_every", "training.checkpoint_every"),
 )
-#: Keys that the name of a recipe usually stands for.
-_NAMED_AFTER = ("task.name", "model.name", "model.pretrained", "model.embeddings_from")
-#: Folders next to the recipes that hold other kinds of files.
-_NOT_RECIPES = ("accelerate", "sweeps", "reproduce")
+#: Kinds of files that come with cudt, and their folders below that of the recipes.
+_FOLDERS = {"recipe": ".", "search": "sweeps", "scale": "reproduce"}
+#: A name is a folder below the results. Accents and vowel signs may be characters of their own.
+_NAME = re.compile(r"\w[-\w.+=() \u0080-\U0010ffff]{0,99}(?<! )")
 #: Folders of cudt itself, next to those of the recipes.
 _RESERVED = re.compile(r"report|sweeps|generated|trackers|(report|reproduce)-.*", re.IGNORECASE)
-#: From the name of a file that comes with cudt to its path.
-Locate = Callable[[str], Path]
 
 
 @dataclass(frozen=True)
@@ -95,45 +92,34 @@ def folder() -> Path:
     a checkout.
     """
     package = Path(cudt.__file__).resolve().parent
-    return next(
-        (path for path in (package / "recipes", package.parent / "recipes") if path.is_dir()),
-        package,
-    )
+    places = (package / "recipes", package.parent / "recipes")
+    return next((path for path in places if path.is_dir()), package)
 
 
-def names() -> list[str]:
-    """The recipes that come with cudt."""
-    return sorted(files_below(folder()))
+def names(kind: str = "recipe") -> list[str]:
+    """The recipes, searches or scales that come with cudt."""
+    return sorted(_files(kind))
 
 
-def files_below(within: Path) -> dict[str, Path]:
-    """Every recipe, search or scale in a folder and below it, by name."""
+def _files(kind: str) -> dict[str, Path]:
+    within, others = folder() / _FOLDERS[kind], ("accelerate", *_FOLDERS.values())
     return {
         path.stem: path
-        for path in sorted(within.rglob("*.yaml"))
-        if path.relative_to(within).parts[0] not in _NOT_RECIPES
+        for path in within.rglob("*.yaml")
+        if path.relative_to(within).parts[0] not in others
     }
 
 
-def locate(name_or_file: str) -> Path:
-    """The file of a recipe that comes with cudt, or the file itself."""
-    return find(name_or_file, folder(), "recipe")
-
-
-def find(
-    name_or_file: str, within: Path, what: str, others: str = "`cudt recipes` lists all"
-) -> Path:
-    """A YAML file by its name anywhere below a folder, or the file itself; `others` says where the
-    names are listed.
-    """
+def locate(name_or_file: str, kind: str = "recipe") -> Path:
+    """The file of a recipe, search or scale that comes with cudt, or the file itself."""
     if _is_file_name(name_or_file):
         if not Path(name_or_file).is_file():
-            raise UserError(f"{what} file {shown(name_or_file)} does not exist")
+            raise UserError(f"{kind} file {shown(name_or_file)} does not exist")
         return Path(name_or_file)
-    known = files_below(within)
+    known = _files(kind)
     if name_or_file not in known:
-        hint = did_you_mean(name_or_file, known) or f"; {others}"
-        raise UserError(f"no {what} is called {shown(name_or_file)}{hint}")
+        hint = did_you_mean(name_or_file, known) or f"; available: {', '.join(sorted(known))}"
+        raise UserError(f"no {kind} is called {shown(name_or_file)}{hint}")
     return known[name_or_file]
 
 
@@ -141,36 +127,27 @@ def _is_file_name(text: str) -> bool:
     return text.endswith((".yaml", ".yml")) or "/" in text
 
 
-def read(path: Path, locate_base: Locate = locate) -> dict[str, Any]:
+def read(path: Path, kind: str = "recipe") -> dict[str, Any]:
     """The settings in a file and in those it inherits from, not yet validated."""
-    return _read(path, locate_base, ())
-
-
-def _read(path: Path, locate_base: Locate, chain: tuple[Path, ...]) -> dict[str, Any]:
-    values = yaml.parse_mapping(yaml.read_text(path), str(path))
-    return _inherit(values, path, locate_base, (*chain, path.resolve()))
+    return _inherit(yaml.read(path), path, kind, (path.resolve(),))
 
 
 def _inherit(
-    values: dict[str, Any], path: Path, locate_base: Locate, chain: tuple[Path, ...]
+    values: dict[str, Any], path: Path, kind: str, chain: tuple[Path, ...]
 ) -> dict[str, Any]:
     """The values of a file with those of its base, if it has one."""
-    base = values.pop("base", None)
-    if base is None:
+    if (base := values.pop("base", None)) is None:
         return values
-    if not isinstance(base, str):
-        raise UserError(f"{path}: base: must be the name of a file, got {shown(base)}")
     try:
-        file = path.parent / base if _is_file_name(base) else locate_base(base)
+        file = path.parent / str(base) if _is_file_name(str(base)) else locate(str(base), kind)
         if file.resolve() in chain:
             circle = " → ".join(one.name for one in (*chain, file))
             raise UserError(f"files inherit from each other in a circle: {circle}")
-        inherited = _read(file, locate_base, chain)
+        inherited = _inherit(yaml.read(file), file, kind, (*chain, file.resolve()))
     except UserError as error:
         raise UserError(f"{path}: base: {error}") from None
-    return _merge(
-        {key: value for key, value in inherited.items() if key not in _NOT_INHERITED}, values
-    )
+    kept = {key: value for key, value in inherited.items() if key not in _NOT_INHERITED}
+    return _merge(kept, values)
 
 
 def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -184,32 +161,18 @@ def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-# ---------------------------------------------------------------- names
-
-
-def name_problem(name: Any) -> str:
-    """Why a name cannot be a folder below the results; empty if it can."""
-    # As in Python's identifiers, letters may have accents and vowel signs of their own.
-    letters = re.sub(r"[-.+=() ]", "", str(name))
-    if (
-        not (isinstance(name, str) and re.match(r"\w", name) and f"_{letters}".isidentifier())
-        or name.endswith(" ")
-        or len(name) > 100
-    ):
-        return (
-            "must be at most 100 letters, digits, spaces and _ - . + = ( ), with a letter, digit "
-            f"or _ first, got {shown(name)}"
-        )
-    if _RESERVED.fullmatch(name):
-        return f"{shown(name)} is a folder that cudt itself writes to; choose another name"
-    return ""
-
-
 def checked_name(name: Any, source: str) -> str:
     """A name that can be a folder below the results; `source` is the key or option that sets it."""
-    if problem := name_problem(name):
-        raise UserError(f"{source}: {problem}")
-    return str(name)
+    if not (isinstance(name, str) and _NAME.fullmatch(name) and name.isprintable()):
+        raise UserError(
+            f"{source}: must be at most 100 letters, digits, spaces and _ - . + = ( ), with a "
+            f"letter, digit or _ first, got {shown(name)}"
+        )
+    if _RESERVED.fullmatch(name):
+        raise UserError(
+            f"{source}: {shown(name)} is a folder that cudt itself writes to; choose another name"
+        )
+    return name
 
 
 # ---------------------------------------------------------------- recipes
@@ -228,12 +191,11 @@ def load(
     runs.
     """
     if isinstance(source, Mapping):
-        values = _inherit(copy.deepcopy(dict(source)), Path("recipe"), locate, ())
+        values = _inherit(copy.deepcopy(dict(source)), Path("recipe"), "recipe", ())
         where, own = "recipe", "recipe"
     else:
         path = locate(str(source))
-        values = read(path)
-        where, own = path.name, path.stem
+        values, where, own = read(path), path.name, path.stem
     if not isinstance(changes, Mapping):
         changes = dict(map(_parse_change, changes or ()))
     changed = {**changes, **{key: one for key, one in settings.items() if one is not None}}
@@ -241,17 +203,7 @@ def load(
         put(values, key, copy.deepcopy(value))
     own = values.pop("name", own)
     chosen = checked_name(own, f"{where}: name") if name is None else checked_name(name, "--name")
-    recipe, found = check(values)
-    if recipe is None:
-        # An option must not be blamed on the file.
-        is_changed = any(_is_within(one.path, key.split(".")) for one in found for key in changed)
-        errors.refuse(f"{where} with your changes" if is_changed else where, found)
-    return NamedRecipe(chosen, recipe)
-
-
-def _is_within(path: Sequence[Any], key: Sequence[str]) -> bool:
-    """Whether one of two keys is the other or a section that contains it."""
-    return all(one == other for one, other in zip(path, key, strict=False))
+    return NamedRecipe(chosen, validate(values, f"{where} with your changes" if changed else where))
 
 
 def put(values: dict[str, Any], path: str, value: Any) -> None:
@@ -266,83 +218,36 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
 
 def _parse_change(change: str) -> tuple[str, Any]:
     path, sign, text = change.partition("=")
-    path = path.strip()
-    if not sign or not all(path.split(".")):
+    if not sign or not all(path.strip().split(".")):
         raise UserError(
             f"--set {shown(change)}: write key=value, with dots for sections, like "
             "training.epochs=3"
         )
-    return path, yaml.parse(text, f"--set {brief(path)}")
-
-
-def outgrown_name(name_or_file: str, loaded: NamedRecipe) -> str:
-    """The key and value that give a loaded recipe another task or model than its file; empty if
-    there is none.
-    """
-    before, after = flat(read(locate(name_or_file))), flat(loaded.resolved())
-    for key in _NAMED_AFTER:
-        # The same pretrained model in another folder is the same model.
-        was, value = (str(one.get(key)).rstrip("/").rpartition("/")[2] for one in (before, after))
-        if key in before and was != value:
-            return f"{key} = {after.get(key)}"
-    return ""
-
-
-def read_named(path: Path) -> tuple[str, dict[str, Any]]:
-    """A recipe's name, which is the file's unless the file says otherwise, and its settings, not
-    yet validated.
-    """
-    values = read(path)
-    return checked_name(values.pop("name", path.stem), f"{path}: name"), values
+    return path.strip(), yaml.parse(text, f"--set {brief(path)}")
 
 
 def load_resolved(path: Path) -> NamedRecipe:
     """The recipe in a run folder."""
-    return parse_resolved(yaml.read_text(path), str(path))
-
-
-def parse_resolved(text: str, source: str = "recipe") -> NamedRecipe:
-    """A resolved recipe from its text."""
-    values = yaml.parse_mapping(text, source)
-    if not isinstance(name := values.pop("name", None), str):
-        raise UserError(f"{source}: name: missing; this is not the recipe of a run")
-    return NamedRecipe(name, validate(values, source))
-
-
-# ---------------------------------------------------------------- validation
+    values = yaml.read(path)
+    name = checked_name(values.pop("name", None), f"{path}: name")
+    return NamedRecipe(name, validate(values, str(path)))
 
 
 def validate(values: dict[str, Any], source: str) -> Recipe:
     """The typed recipe; all errors are reported together, after `source`."""
-    recipe, found = check(values)
-    if recipe is None:
-        errors.refuse(source, found)
-    return recipe
-
-
-def check(values: dict[str, Any]) -> tuple[Recipe | None, list[Mistake]]:
-    """The typed recipe, or everything that is wrong with it."""
-    sections: dict[str, type[NamedSection]] = {"task": _AnySection, "model": _AnySection}
-    found: list[Mistake] = []
+    sections = {"task": NamedSection, "model": NamedSection}
     for kind in sections:
         section = values.get(kind)
         if isinstance(section, dict) and isinstance(name := section.get("name"), str):
             try:
                 sections[kind] = plugins.section(kind, name)
             except UserError as error:
-                found.append(Mistake((kind, "name"), str(error)))
+                raise UserError(f"{source}: {kind}.name: {error}") from error
     schema = _schema(sections["task"], sections["model"])
     try:
-        recipe = schema.model_validate(values)
+        return _with_schedule(schema.model_validate(values))
     except ValidationError as error:
-        return None, [*found, *errors.explain(schema, error)]
-    return (None if found else _with_schedule(recipe)), found
-
-
-class _AnySection(NamedSection):
-    """A section whose name is unknown: its other keys cannot be checked."""
-
-    model_config = ConfigDict(extra="allow")
+        errors.refuse(source, errors.explain(schema, error))
 
 
 @functools.cache

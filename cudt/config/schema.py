@@ -5,7 +5,9 @@ The text below a key is its documentation: `cudt recipes show` and the reference
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -19,9 +21,9 @@ from pydantic import (
 )
 
 from cudt.config import plugins
-from cudt.config.levels import GAMMA, PROBABILITY, LevelScale, parse_levels
+from cudt.config.levels import PROBABILITY, LevelScale, parse_levels
 from cudt.utils.errors import UserError
-from cudt.utils.shown import shown
+from cudt.utils.text import shown
 
 # ---------------------------------------------------------------- types of keys
 
@@ -54,46 +56,36 @@ TEXT, LIST, SECTION, NUMBER = map(Tag, ("<text>", "<list>", "<section>", "<numbe
 AUTO = Annotated[Literal["auto"], TEXT]
 
 
-def _is_grid(scale: LevelScale) -> AfterValidator:
-    def check(levels: str | list[float]) -> str | list[float]:
+def _checked(check: Callable[[Any], object]) -> AfterValidator:
+    """Accept what a function accepts; its UserError is one of pydantic's."""
+
+    def validate(value: Any) -> Any:
         try:
-            parse_levels(levels, scale)
+            check(value)
         except UserError as error:
             raise ValueError(str(error)) from None
-        return levels
+        return value
 
-    return AfterValidator(check)
+    return AfterValidator(validate)
+
+
+def _named(kind: str) -> AfterValidator:
+    """Accept only the name of a plug-in."""
+    return _checked(partial(plugins.check, kind))
+
+
+def _is_added(noise: str) -> None:
+    if not plugins.has("noise", noise, "is_added"):
+        raise UserError(f"{shown(noise)} is applied to texts; train on gaussian or uniform")
 
 
 Levels = Annotated[Annotated[str, TEXT] | Annotated[list[float], LIST], BY_KIND]
-Gammas = Annotated[Levels, _is_grid(GAMMA)]
-Probabilities = Annotated[Levels, _is_grid(PROBABILITY)]
-
-
-def _is(kind: str) -> AfterValidator:
-    """Accept only the name of a plug-in."""
-
-    def check(name: str) -> str:
-        if why := plugins.problem(kind, name):
-            raise ValueError(why)
-        return name
-
-    return AfterValidator(check)
-
-
-def _is_added(noise: str) -> str:
-    if not plugins.has("noise", noise, "is_added"):
-        raise ValueError(
-            f"{shown(noise)} is applied to texts; train on noise that is added to embeddings or "
-            "pixels"
-        )
-    return noise
-
-
-ObjectiveName = Annotated[str, _is("objective")]
-DualOptimizerName = Annotated[str, _is("dual optimizer")]
-NoiseName = Annotated[str, _is("noise")]
-TrainingNoiseName = Annotated[NoiseName, AfterValidator(_is_added)]
+Gammas = Annotated[Levels, _checked(parse_levels)]
+Probabilities = Annotated[Levels, _checked(partial(parse_levels, scale=PROBABILITY))]
+ObjectiveName = Annotated[str, _named("objective")]
+DualOptimizerName = Annotated[str, _named("dual optimizer")]
+NoiseName = Annotated[str, _named("noise")]
+TrainingNoiseName = Annotated[NoiseName, _checked(_is_added)]
 
 
 # ---------------------------------------------------------------- sections
@@ -142,9 +134,7 @@ class ModelSection(NamedSection):
 
     @property
     def schedule(self) -> Schedule:
-        """The learning rate and warm-up of recipes that do not set a learning rate; here for new
-        weights.
-        """
+        """For recipes that do not set a learning rate; here that of new weights."""
         return Schedule(1e-3)
 
     @property
@@ -156,9 +146,7 @@ class ModelSection(NamedSection):
 
 
 class TargetLoss(Section):
-    """α chosen from the loss that the last layer should reach: 1 − α = (target_loss /
-    f_0)^(1/L).
-    """
+    """α chosen from the loss that the last layer should reach: 1 − α = (target_loss / f_0)^(1/L)."""
 
     target_loss: Positive
     """Loss that the last layer should reach; sets the same α for every layer."""
@@ -179,26 +167,20 @@ class Dual(Section):
     learning_rate: Positive = 1e-2
     """Dual learning rate η₂. Typical for pretrained encoders: 0.01 to 0.1."""
     proportional_gain: NotNegative | None = None
-    """Proportional gain Kp of nupi; null for 1. Only with optimizer: nupi."""
+    """Proportional gain Kp of nupi; null for 1."""
     smoothing: BelowOne | None = None
-    """Weight ν of the past in nupi's moving average of violations; null for 0. Only with optimizer:
-    nupi."""
+    """Weight ν of the past in nupi's moving average of violations; null for 0."""
 
     @model_validator(mode="after")
     def _gains_are_used(self) -> Dual:
         has_gains = self.proportional_gain is not None or self.smoothing is not None
-        if has_gains and not plugins.has("dual optimizer", self.optimizer, "USES_GAINS"):
-            raise ValueError(
-                "proportional_gain and smoothing have no effect with optimizer "
-                f"'{self.optimizer}'; remove them or set optimizer: nupi"
-            )
+        if has_gains and self.optimizer in ("adam", "sgd"):
+            raise ValueError("proportional_gain and smoothing need optimizer: nupi")
         return self
 
 
 class Descent(Section):
-    """The constraint of each layer, f_l ≤ (1 − α_l)·f_{l−1}, and what happens where it cannot be
-    met.
-    """
+    """The constraint of each layer, f_l ≤ (1 − α_l)·f_{l−1}, and what relaxes it."""
 
     alpha: Alpha = 0.1
     """Share α of the loss that each layer must remove; one number, one per layer, or {target_loss:
@@ -211,8 +193,7 @@ class Descent(Section):
     logarithms; or ladder, the difference to fixed bounds, f_l − (1 − α)^l·f_0."""
     gradient: Literal["full", "proxy"] = "full"
     """What the weights see of a violation: full, all of it, as in the paper; or proxy, f_l alone,
-    with f_{l−1} taken as a number, so that no layer is ever trained to raise its loss. λ ascends on
-    the same violation in both."""
+    so that no layer is ever trained to raise its loss. λ ascends on the same violation in both."""
     resilience: Literal["none", "slack", "decay"] = "none"
     """What relaxes constraints that cannot be met: nothing, a learned slack u, or decay of the
     multipliers."""
@@ -231,31 +212,15 @@ class Descent(Section):
     """How the multipliers are updated."""
 
     @model_validator(mode="after")
-    def _every_setting_has_an_effect(self) -> Descent:
-        if self.resilience != "none" and self.beta is None:
-            raise ValueError(f"resilience: {self.resilience} needs beta, its price; set it")
-        if self.resilience == "none" and self.beta is not None:
+    def _resilience_has_its_price(self) -> Descent:
+        if (self.resilience == "none") != (self.beta is None):
+            raise ValueError("beta is the price of resilience slack or decay: set both or neither")
+        if self.decay == "decoupled" and (
+            self.resilience != "decay" or self.dual.learning_rate > (self.beta or 0)
+        ):
             raise ValueError(
-                "beta has no effect with resilience: none; set resilience to slack or decay, or "
-                "beta to null"
-            )
-        if self.gradient == "proxy" and self.form == "ladder":
-            raise ValueError(
-                "gradient: proxy has no effect with form: ladder, whose bounds are numbers "
-                "already; remove one of them"
-            )
-        if self.decay == "coupled":
-            return self
-        if self.resilience != "decay":
-            raise ValueError(
-                f"decay: decoupled has no effect with resilience: {self.resilience}; set "
-                "resilience: decay, or remove this key"
-            )
-        if self.beta is not None and self.dual.learning_rate > self.beta:
-            raise ValueError(
-                "decay: decoupled multiplies λ by 1 − dual.learning_rate / beta, which must not "
-                f"be negative, got dual.learning_rate {self.dual.learning_rate:g} and beta "
-                f"{self.beta:g}; lower dual.learning_rate"
+                "decay: decoupled multiplies λ by 1 − dual.learning_rate / beta; it needs "
+                "resilience: decay, and a dual.learning_rate of at most beta"
             )
         return self
 
@@ -285,22 +250,20 @@ class Training(Section):
     """Learning rate after warm-up: constant, or falling to 0 until the last update, in a line or
     along a cosine. The dual learning rate stays constant."""
     readout_learning_rate: Positive | None = None
-    """Learning rate of the readout's own weights; null for learning_rate. Warm-up and schedule
-    apply to both."""
+    """Learning rate of the readout's own weights; null for learning_rate."""
     weight_decay: NotNegative = 0.0
     """Weight decay of the optimizer. PyTorch's default for AdamW is 0.01."""
     clip_norm: Positive | None = 1.0
     """Largest norm of the gradient; longer gradients are scaled down. null turns clipping off."""
     precision: Precision = "fp32"
-    """Number format of the forward and backward pass of updates; validation is in fp32. On a CPU,
-    bf16 is faster only if the CPU has instructions for it; cudt warns if it does not."""
+    """Number format of updates; validation is in fp32. On a CPU, bf16 is faster only if the CPU has
+    instructions for it."""
     tf32: bool = False
-    """Whether updates multiply fp32 matrices in TF32: several times faster on CUDA GPUs since
-    Ampere, with 10 bits of precision instead of 23. No effect on other devices, in validation and
-    in evaluation."""
+    """Whether updates multiply fp32 matrices in TF32, with 10 bits of precision instead of 23:
+    several times faster on CUDA GPUs since Ampere. No effect elsewhere."""
     compile: bool = False
-    """Whether updates run the layers compiled by torch.compile. The first update takes minutes, and
-    later ones are faster, most of all on a GPU. On a CPU, torch needs a C++ compiler for it."""
+    """Whether updates run the layers compiled by torch.compile: the first update takes minutes,
+    later ones are faster. On a CPU, torch needs a C++ compiler for it."""
     log_every: Count = 10
     """Updates between two rows of history.csv."""
     checkpoint_every: Count | None = None
@@ -310,7 +273,7 @@ class Training(Section):
     ends with one anyway."""
     early_stopping: Count | None = None
     """Validations in a row, after warm-up, without better weights than before, after which training
-    ends; null trains all epochs. Learning rates follow the schedule of all epochs."""
+    ends; null trains all epochs."""
     select: Weights = "best"
     """Weights that the run is judged and evaluated by: those of the best validation, or the
     last."""
@@ -321,8 +284,7 @@ class CheckpointFiles(Section):
 
     keep: Literal["best", "last", "both", "none-when-finished"] = "both"
     """Weights of a finished run that stay on disk: those of the best epoch, of the last one, of
-    both, or none, for sweeps of many runs: they are scored, but cannot be evaluated on test
-    data."""
+    both, or none, for sweeps of many runs, which then cannot be evaluated on test data."""
 
     @property
     def kept(self) -> set[Weights]:
@@ -335,9 +297,7 @@ class CheckpointFiles(Section):
 
 
 class Readout(Section):
-    """Read only a random sample of tokens in training, to save time; evaluation always reads
-    all.
-    """
+    """Read only a random sample of tokens in training; evaluation always reads all."""
 
     tokens: Count | None = None
     """Answer tokens per example that are read at every layer but the last, drawn in each epoch;
@@ -358,8 +318,8 @@ class Loading(Section):
     """How batches get to the device. It does not change a run's identity, nor its results."""
 
     workers: Annotated[Annotated[CountFromZero, NUMBER] | AUTO, BY_KIND] = "auto"
-    """Processes that read and collate batches while the device computes; auto is 0 on the CPU,
-    where the training process does it itself, and 2 on an accelerator."""
+    """Processes that read and collate batches while the device computes; auto is 0 on the CPU and 2
+    on an accelerator."""
 
 
 class Evaluation(Section):
@@ -378,21 +338,14 @@ class Evaluation(Section):
     """Examples per batch in evaluation; changes memory and speed, not results."""
     precision: Precision = "fp32"
     """Number format of the forward pass; losses and scores are computed from its answers in double
-    precision. bf16 changes their last digits; on a CPU that has instructions for it, an encoder
-    takes about half the time."""
+    precision."""
     examples: Literal["all", "none"] = "all"
     """Whether to write examples.parquet: loss, score, confidence and prediction of every test
-    example at every layer and level. Without it there are no intervals of differences between runs,
-    no ratios of single examples and no early exits."""
-
-    @property
-    def grid(self) -> list[float]:
-        """The levels γ."""
-        return self.levels(GAMMA)
+    example at every layer and level, which intervals of differences, ratios and early exits need."""
 
     def levels(self, scale: LevelScale) -> list[float]:
-        """The levels of a scale: those of the recipe if it lists them, else the scale's default."""
-        return parse_levels(getattr(self, scale.setting, scale.default), scale)
+        """The levels γ or p."""
+        return parse_levels(getattr(self, scale.setting), scale)
 
 
 class Published(Section):
@@ -407,9 +360,7 @@ class Published(Section):
 
 
 class Recipe(Section):
-    """One experiment. The files that `model.name` and `task.name` name define the keys of these
-    sections.
-    """
+    """One experiment. `model.name` and `task.name` define the keys of these sections."""
 
     reproduces: str = ""
     """What the recipe reproduces, for `cudt recipes`."""
@@ -431,7 +382,7 @@ class Recipe(Section):
     training: Training = Training()
     """Training of the weights."""
     readout: Readout = Readout()
-    """Sampling of layers and tokens in training."""
+    """Sampling of tokens in training."""
     noise: Noise = Noise()
     """The noise in training."""
     loading: Loading = Loading()
@@ -456,7 +407,6 @@ class Recipe(Section):
         if warmup >= epochs and plugins.has("objective", self.objective, "is_constrained"):
             raise ValueError(
                 f"descent.warmup_epochs: {warmup} of training.epochs = {epochs} leave no epoch "
-                f"with constraints; lower it, raise training.epochs above {warmup}, or choose "
-                "objective erm"
+                "with constraints"
             )
         return self

@@ -33,29 +33,27 @@ class DataSection(NamedSection):
     limit: Limit = Limit()
     """Use at most this many examples of each split; all by default."""
     data_seed: schema.CountFromZero = 0
-    """Seed of what is drawn from the data: held-out examples and limited splits. Separate from the
-    run's seed."""
+    """Seed of held-out examples and limited splits; separate from the run's seed."""
 
 
 class HubSection(DataSection):
-    """The `task` section of tasks whose data can come from the Hugging Face hub."""
+    """Keys of tasks whose data can come from the Hugging Face hub."""
 
     revision: Revision | None = None
     """Version of the dataset on the hub: a branch, a tag or the hash of a commit; null for the
-    newest. Refused for data in files, which have no versions."""
+    newest. Files have no versions."""
 
 
 class TextSection(HubSection):
     """Keys that all text classification tasks share."""
 
     max_length: Length | None = None
-    """Most tokens of an example; longer ones are cut. null for the model's own limit, at most
-    512."""
+    """Most tokens of an example; null for the model's own limit, at most 512."""
     validation_share: Share = 0.1
     """Share of the training records held out for validation, if there is no validation split."""
     loss: LossName = "cross_entropy"
-    """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the
-    paper's theory assumes: brier by 2, clipped_cross_entropy by log(100·K) for K classes."""
+    """Loss f of all layers. The other two are bounded, as the paper's theory assumes: brier by 2,
+    clipped_cross_entropy by log(100·K) for K classes."""
 
 
 class Imdb(TextSection):
@@ -65,16 +63,14 @@ class Imdb(TextSection):
 
 
 class Mnli(TextSection):
-    """Keys of MNLI. GLUE does not publish the labels of its test split, so a validation split
-    serves as test data.
-    """
+    """Keys of MNLI. The labels of its test split are not public: a validation split serves."""
 
     n_classes: ClassVar[int] = 3
 
     max_length: Length | None = 128
-    """Most tokens of a pair; longer ones are cut. null for the model's own limit, at most 512."""
+    """Most tokens of a pair; null for the model's own limit, at most 512."""
     test: Literal["validation_matched", "validation_mismatched"] = "validation_matched"
-    """Split of GLUE that serves as test data: genres as in training, or other genres."""
+    """Split that serves as test data: genres as in training, or other genres."""
 
 
 class Text(TextSection):
@@ -104,15 +100,9 @@ class Text(TextSection):
     """Subset of the hub dataset, if it has several; only with hub."""
 
     @model_validator(mode="after")
-    def _data_are_told_apart(self) -> Text:
+    def _test_data_are_not_trained_on(self) -> Text:
         if self.train in (self.test, self.validation):
-            raise ValueError(
-                "train names the same data as test or validation; give each split its own"
-            )
-        if self.hub is None and (self.subset, self.revision) != (None, None):
-            raise ValueError(
-                "subset and revision are those of a dataset on the hub; set hub too, or remove them"
-            )
+            raise ValueError("train names the same data as test or validation")
         return self
 
 
@@ -120,10 +110,10 @@ class Alpaca(HubSection):
     """Which instructions to use, and how to split them."""
 
     file: str | None = None
-    """Your own file of instructions, with `instruction`, `output` and optionally `input`; null for
-    Alpaca. Relative to the data root or the current folder."""
+    """Your own file with `instruction`, `output` and optionally `input`, relative to the data root
+    or the current folder; null for Alpaca."""
     max_length: Annotated[int, Field(ge=8)] = 512
-    """Most tokens of prompt and response together; longer examples are cut."""
+    """Most tokens of prompt and response together; longer ones are cut."""
     validation_share: Share = 0.05
     """Share of the instructions held out for validation."""
     test_share: Share = 0.05
@@ -131,8 +121,6 @@ class Alpaca(HubSection):
 
     @model_validator(mode="after")
     def _something_is_left_to_train_on(self) -> Alpaca:
-        if self.revision is not None and self.file is not None:
-            raise ValueError("revision is a version of Alpaca on the hub; remove revision, or file")
         if self.validation_share + self.test_share >= 1:
             raise ValueError("validation_share and test_share leave no training data; lower them")
         return self
@@ -150,10 +138,9 @@ class Reviews(NamedSection):
     test: Count = 2000
     """Test reviews to generate."""
     data_seed: int = 0
-    """Seed of the generated reviews. Separate from the run's seed."""
+    """Seed of the generated reviews; separate from the run's seed."""
     loss: LossName = "cross_entropy"
-    """Loss f of the class probabilities, of all layers alike. The other two are bounded, as the
-    paper's theory assumes: brier by 2, clipped_cross_entropy by log 200."""
+    """Loss f of all layers, as of other tasks."""
 
 
 class VideoSection(DataSection):
@@ -162,19 +149,15 @@ class VideoSection(DataSection):
     frames: Count = 8
     """Frames T of a window, which is one example."""
     stride: Count = 4
-    """Frames between the starts of two training windows; validation and test windows do not
-    overlap."""
+    """Frames between the starts of training windows; validation and test windows do not overlap."""
     size: Count = 160
-    """Height and width of frames in pixels; all are resized to it."""
+    """Height and width in pixels to which frames are resized."""
     validation_share: Share = 0.1
-    """Share of each training clip, its end, held out for validation if there are no validation
-    clips."""
+    """Share of each training clip, its end, held out if there are no validation clips."""
 
 
 class Ucsd(VideoSection):
-    """Keys of UCSD Pedestrian, which films two walkways; the paper does not say which one it
-    uses.
-    """
+    """Keys of UCSD Pedestrian; the paper does not say which of its two walkways it uses."""
 
     subset: Literal["ped1", "ped2"] = "ped2"
     """Walkway: ped1 (towards the camera) or ped2 (across)."""
@@ -189,8 +172,8 @@ class ShanghaiTech(VideoSection):
 
 
 class Folder(VideoSection):
-    """Folders of clips, relative to the data root or the current folder. A video or a folder of
-    frames is a clip.
+    """Folders of clips (videos or folders of frames), relative to the data root or the current
+    folder.
     """
 
     train: str

@@ -75,10 +75,8 @@ def parse(text: str, source: str) -> Any:
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{source}{line}: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{source}: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise UserError(f"{source}: nested too deep") from None
 
 
 def parse_mapping(text: str, source: str) -> dict[str, Any]:
@@ -90,14 +88,12 @@ def parse_mapping(text: str, source: str) -> dict[str, Any]:
     return {str(key): item for key, item in value.items()}
 
 
-def read_text(path: Path) -> str:
-    """The text of a YAML file."""
+def read(path: Path) -> dict[str, Any]:
+    """The values of a YAML file."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return parse_mapping(path.read_text(encoding="utf-8-sig"), str(path))
     except UnicodeDecodeError:
         raise UserError(f"{path}: not valid UTF-8; save the file as UTF-8") from None
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
 
 
 def dump(value: Any) -> str:

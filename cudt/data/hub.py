@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from cudt.config.models import Attention, PretrainedName
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
-from cudt.utils.shown import brief
+from cudt.utils.text import brief
 
 #: The data root without `--data-root`.
 DEFAULT_ROOT = Path("data")

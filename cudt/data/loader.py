@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from cudt.utils.transfer import can_pin, sent
+from cudt.utils.device import can_pin, sent
 
 #: Tensors by name, padded to one length; `ids`, which determine the noise of each example; for
 #: texts also TOKEN_COUNTS.

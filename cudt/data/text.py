@@ -20,9 +20,9 @@ import pandas as pd
 
 from cudt.data import hub
 from cudt.data.hub import DEFAULT_ROOT, Status, reading
-from cudt.utils.errors import DataWarning, UserError, did_you_mean
+from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.files import cache_folder
-from cudt.utils.shown import shown
+from cudt.utils.text import did_you_mean, shown
 
 Label = int | str
 #: "NA" is a word, and a cell too many must not move the others.

@@ -23,10 +23,10 @@ from filelock import FileLock
 from PIL import Image
 
 from cudt.data.hub import reading
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
-from cudt.utils.files import cache_folder, write_atomically
-from cudt.utils.progress import track
+from cudt.utils.files import cache_folder, replacing
+from cudt.utils.text import track
 
 survive_torchvision_mismatch()
 from torchvision.transforms.v2 import functional  # noqa: E402
@@ -145,7 +145,8 @@ def _decode(clip: Clip, size: int) -> None:
             read = _video_frames(clip.files[0]) if clip.is_video else _image_frames(clip.files)
             frames = np.stack([_to_grey(frame, size) for frame in read])
             file = _cache() / f"{_key(clip, size)}-{digest_of(frames)}.npy"
-            write_atomically(file, lambda out: np.save(out, frames))
+            with replacing(file) as temporary, temporary.open("wb") as out:
+                np.save(out, frames)
 
 
 def _to_grey(frame: Frames, size: int) -> Frames:

@@ -13,7 +13,7 @@ from cudt.evaluation import exits
 from cudt.evaluation.tables import area_under_curve, over_seeds, psnr
 from cudt.runs.info import MetricInfo
 from cudt.runs.run import Run
-from cudt.utils.numbers import short_number
+from cudt.utils.text import short_number
 
 _MEANING = "lower: layers that lower the loss · best: the layer with the lowest loss"
 _OF_EXITS = "exit: with early exit, the accuracy, mean layers and share of the FLOPs"

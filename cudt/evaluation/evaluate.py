@@ -23,13 +23,13 @@ from cudt.evaluation.tables import layer_rows, merged, ood_row
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.runs.info import OtherTest, RunInfo
-from cudt.runs.run import EXAMPLES, KEYS, OWN, Run, check_same_data, check_same_test, data_root_of
+from cudt.runs.run import EXAMPLES, KEYS, OWN, Run, check_same
 from cudt.tasks.base import SEEN, Split, build_task
 from cudt.training.train import load, sigma_of
 from cudt.utils import processes
-from cudt.utils.device import DeviceName, warn_if_slow
+from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
-from cudt.utils.progress import Track
+from cudt.utils.text import Track
 
 _SORTED = [*KEYS]
 
@@ -160,7 +160,10 @@ def evaluate_ood(
     if not wanted:
         return False
     loaded = _load(grid.of(run), grid, device, data_root, track)
-    check_same_test(loaded.run, loaded.layerwise.task.fingerprint(["test"]))
+    info, test_data = run.info(), loaded.layerwise.task.fingerprint(["test"])
+    others = {name: one.test_data for name, one in info.other_tests.items()}
+    before = {OWN: info.test_data, **others}.get(loaded.run.data)
+    check_same(run, "test data or tokenizer", before, test_data)
     with led_by_main(loaded.layerwise) as leads:
         if leads:
             _begin(loaded, grid)
@@ -204,13 +207,12 @@ def _load(
     run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track
 ) -> _Loaded:
     layerwise = load(run, device, data_root)
-    precision = run.recipe.settings.evaluation.precision
-    warn_if_slow(precision, "evaluation.precision", next(layerwise.parameters()).device)
-    check_same_data(run, layerwise.task.fingerprint(SEEN))
+    data = layerwise.task.fingerprint(SEEN)
+    check_same(run, "training data or tokenizer", run.info().training_data, data)
     sigma_x = sigma_of(run, layerwise) if processes.is_main_process() else 0.0
     if grid.on is not None:
         tokenizer = run.recipe.settings.model.tokenizer_source
-        other = build_task(grid.on.task, data_root_of(run, data_root), tokenizer)
+        other = build_task(grid.on.task, data_root, tokenizer)
         layerwise.task = layerwise.task.tested_on(other)
     return _Loaded(run, layerwise, sigma_x, track)
 
@@ -218,7 +220,7 @@ def _load(
 def _begin(loaded: _Loaded, grid: Grid) -> None:
     """Write into run.json what is tested on, and forget tables that the user has deleted."""
     run, test_data = loaded.run, loaded.layerwise.task.fingerprint(["test"])
-    run.forget(*(name for name in ("ood.csv", EXAMPLES) if not (run.path / name).is_file()))
+    run.delete(*(name for name in ("ood.csv", EXAMPLES) if not (run.path / name).is_file()))
     if grid.on is None:
         run.update_info(RunInfo(test_data=test_data))
     else:
@@ -299,7 +301,7 @@ def evaluate_validation(
     """
     run.finished_info()
     if not (run.path / "ood.csv").is_file():
-        run.forget("ood.csv")
+        run.delete("ood.csv")
     known = {*run.rows("ood", "validation")["gamma"]}
     if lacking := [gamma for gamma in gammas if gamma not in known]:
         loaded = _load(run, Grid(), device, data_root, track)

@@ -20,7 +20,7 @@ from cudt.evaluation.tables import layers_of
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command
 
 #: How far accuracy on validation data may fall below the full model's.
 TOLERANCE = 0.005

@@ -9,7 +9,6 @@ command resumes.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import time
@@ -27,15 +26,15 @@ from cudt.data.text import Columns, read_files
 from cudt.evaluation.measure import led_by_main, results
 from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
+from cudt.models.pretrained import hooked
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
 from cudt.runs.run import Run, RunFolder
 from cudt.tasks.alpaca import Alpaca, fitted_prompt
 from cudt.training.train import load, sigma_of
 from cudt.utils import processes
-from cudt.utils.device import DeviceName
+from cudt.utils.device import DeviceName, sent
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.progress import Track
-from cudt.utils.transfer import sent
+from cudt.utils.text import Track
 
 Completion = dict[str, str]
 FOLDER = "extra/completions"
@@ -206,7 +205,7 @@ def _write_as_they_come(
 
 def _write(run: Run, file: str, completions: Sequence[Completion]) -> None:
     if not (run.path / file).is_file():
-        run.forget(file)
+        run.delete(file)
     with run.replacing(file) as temporary:
         text = json.dumps(completions, indent=1, ensure_ascii=False)
         temporary.write_text(f"{text}\n", encoding="utf-8")
@@ -234,7 +233,8 @@ class _Completing:
             stream = NoiseStream(
                 self.noise, how.gamma, [one.id for one in asked], [len(one) for one in prompts]
             )
-            with model.replacing(stream) if how.gamma else contextlib.nullcontext():
+            noisy = [model.lm.get_input_embeddings()] if how.gamma else []
+            with hooked(noisy, lambda _, __, embeddings, noise=stream: noise(embeddings)):
                 outputs = complete(model, task.tokenizer, prompts, how.max_new_tokens)
             yield [
                 {

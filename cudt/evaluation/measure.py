@@ -24,8 +24,7 @@ from cudt.models.layer_losses import LayerwiseLosses, with_noise
 from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.tasks.base import Split, Task
 from cudt.utils import processes
-from cudt.utils.autocast import computing_in
-from cudt.utils.progress import Track
+from cudt.utils.text import Track
 
 Result = TypeVar("Result")
 #: Computes the results of a share of some batches, one for each; it is sent to other processes.
@@ -73,7 +72,9 @@ class Pass:
             at_levels = []
             for level in self.levels:
                 noise = level * drawn if drawn is not None and level else None
-                with computing_in(self.asked.precision, device):
+                with torch.autocast(
+                    device.type, torch.bfloat16, enabled=self.asked.precision == "bf16"
+                ):
                     at_levels.append(_rows(layerwise, batch, noise))
             # The device is waited for once per batch.
             yield [*batch["ids"]], torch.stack(at_levels).float().cpu().numpy()

@@ -20,7 +20,7 @@ from cudt.data.loader import Batch, batches
 from cudt.evaluation.exits import chosen_threshold
 from cudt.evaluation.intervals import Array
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.runs.run import Run, check_same_data, open_run
+from cudt.runs.run import Run, check_same, open_run
 from cudt.tasks.base import SEEN
 from cudt.training.train import load
 from cudt.utils.device import DeviceName
@@ -105,7 +105,8 @@ def _load(
     run = open_run(path, weights)
     layerwise = load(run, device, data_root)
     # Classes are numbered as in the training data.
-    check_same_data(run, layerwise.task.fingerprint(SEEN))
+    data = layerwise.task.fingerprint(SEEN)
+    check_same(run, "training data or tokenizer", run.info().training_data, data)
     return layerwise
 
 

@@ -17,7 +17,7 @@ from cudt.data.loader import to_device
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 
 survive_torchvision_mismatch()
 from torchvision.utils import make_grid, save_image  # noqa: E402  (after what lets it be imported)
@@ -45,8 +45,7 @@ def save(
     """Save pictures of some test examples, spread over the test data, in place of earlier ones."""
     examples, folder = layerwise.task.examples("test"), folder_of(run)
     for old in folder.glob(f"{noise.kind}-*.png"):
-        run.forget(old.relative_to(run.path).as_posix())
-        old.unlink()
+        run.delete(old.relative_to(run.path).as_posix())
     for index in np.unique(np.linspace(0, len(examples) - 1, number).round().astype(int)):
         name, cells = picture(layerwise, examples[index], noise, spread(levels))
         stem = f"{noise.kind}-{index}-" + re.sub(r"[^\w.]+", "-", name)

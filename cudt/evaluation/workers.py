@@ -13,7 +13,7 @@ from typing import Any
 
 from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.runs.run import Run, open_run
-from cudt.utils.worker_processes import worker_environments
+from cudt.utils.workers import environments
 
 
 def evaluate_all(
@@ -28,10 +28,10 @@ def evaluate_all(
     `evaluate_ood`.
     """
     spawn = multiprocessing.get_context("spawn")
-    environments = spawn.SimpleQueue()
-    for one in worker_environments(n_workers, device):
-        environments.put(one)
-    with ProcessPoolExecutor(n_workers, spawn, _begin, (environments,)) as pool:
+    shares = spawn.SimpleQueue()
+    for one in environments(n_workers, device):
+        shares.put(one)
+    with ProcessPoolExecutor(n_workers, spawn, _begin, (shares,)) as pool:
         started = {}
         for number, (run, grid) in enumerate(zip(runs, grids, strict=True)):
             where = (run.path, run.weights, grid, device, data_root)
@@ -40,11 +40,11 @@ def evaluate_all(
             yield started[future], future.exception()
 
 
-def _begin(environments: Any) -> None:
+def _begin(shares: Any) -> None:
     """Take one of the environments: cores, and a GPU where there are any."""
     import torch
 
-    os.environ.update(mine := environments.get())
+    os.environ.update(mine := shares.get())
     torch.set_num_threads(int(mine["OMP_NUM_THREADS"]))
 
 
@@ -52,7 +52,7 @@ def _evaluate(
     path: Path, weights: Any, grid: Grid, device: str, data_root: Any, options: Any
 ) -> None:
     run = open_run(path, weights)
-    with run.locked():
+    with run.locked(wait=True):
         evaluate_ood(run, grid, device, data_root, _untracked, **options)
 
 

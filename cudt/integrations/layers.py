@@ -2,7 +2,7 @@
 layer.
 
 Most heads run again for each layer. Logits over a vocabulary are too large for that: where the head
-of a causal language model is one linear map, losses are computed in chunks of tokens.
+of a causal language model is one matrix, losses are computed in chunks of tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor, nn
 
 from cudt.models.causal import has_linear_head
-from cudt.models.own_head import anatomy_of, evaluating, reading, recording, unwrapped
+from cudt.models.own_head import Recording, anatomy_of, evaluating, recording, unwrapped
 from cudt.models.pretrained import first
 from cudt.models.vocabulary import HeadGradient, TokenLogits, positions
 from cudt.tasks.base import IGNORED
@@ -49,53 +49,49 @@ class LayerReader:
         weights: Tensor | None = None,
     ) -> Tensor:
         """The mean losses of some layers, in order, the last layer's included; `wrapped` is what
-        the loop calls.
-
-        `weights` are those of the layers in the objective, if they are known: a layer of weight 0
-        has no gradient, which is cheaper.
+        the loop calls. With known `weights`, those of the layers in the objective, a layer of
+        weight 0 gets no gradient.
         """
         if list(layers) == [self.n_layers]:
             return loss(wrapped, dict(inputs)).reshape(1)
-        known = [1.0] * len(layers) if weights is None else weights.tolist()
-        needs = [torch.is_grad_enabled() and bool(weight) for weight in known]
         run = loss if self.words is None else _without_loss
-        with recording(self._anatomy.layers) as outputs:
+        with recording(self._model, self._anatomy.layers) as recorded:
             last = run(wrapped, dict(inputs))
         if self.words is not None:
-            # Distributed training waits for the gradients of all weights, even if they are 0.
-            needs[-1] = torch.is_grad_enabled()
-            return self._in_chunks(outputs, inputs, layers, needs, weights)
+            return self._in_chunks(recorded, self.words, inputs, layers, weights)
         losses = []
-        for layer, needed in zip(layers[:-1], needs, strict=False):
-            read = reading(self._anatomy.layers, outputs, layer)
-            with torch.set_grad_enabled(needed), read:
+        for layer, needed in zip(layers[:-1], _needed(layers, weights), strict=False):
+            with torch.set_grad_enabled(needed), recorded.reading(layer):
                 losses.append(loss(self._model, dict(inputs)).float())
         return torch.stack([*losses, last])
 
     def _in_chunks(
         self,
-        outputs: list[Any],
+        recorded: Recording,
+        words: nn.Linear,
         inputs: Inputs,
         layers: Sequence[int],
-        needs: Sequence[bool],
         weights: Tensor | None,
     ) -> Tensor:
         """The mean losses of layers over all tokens, with ∂J/∂head if the weights are known."""
-        assert self.words is not None
         labels, norm = targets(inputs, shifted=True).reshape(1, -1), self._anatomy.final_norm
         batch = {"labels": labels, "labelled": positions({"labels": labels})}
-        gradient = None
-        if weights is not None:
-            gradient = HeadGradient(weights.unsqueeze(1).to(labels.device))
-        losses = []
-        for row, (layer, needed) in enumerate(zip(layers, needs, strict=True)):
+        announced = None if weights is None else weights.unsqueeze(1).to(labels.device)
+        gradient, losses = announced is not None and HeadGradient(announced), []
+        for row, (layer, needed) in enumerate(zip(layers, _needed(layers, weights), strict=True)):
             with torch.set_grad_enabled(needed):
-                state = first(outputs[layer - 1]).flatten(0, 1)[batch["labelled"]]
-                logits = TokenLogits(state if norm is None else norm(state), self.words)
-                if gradient is not None:
+                state = first(recorded.states[layer - 1]).flatten(0, 1)[batch["labelled"]]
+                logits = TokenLogits(state if norm is None else norm(state), words)
+                if gradient:
                     logits = logits.adding_to(gradient, row)
                 losses.append(logits.mean_losses(batch))
         return torch.cat(losses)
+
+
+def _needed(layers: Sequence[int], weights: Tensor | None) -> list[bool]:
+    """Which losses need a gradient; the last always does, as distributed training waits for it."""
+    nonzero = [True] * len(layers) if weights is None else weights.bool().tolist()
+    return [torch.is_grad_enabled() and one for one in [*nonzero[:-1], True]]
 
 
 def _without_loss(model: nn.Module, inputs: Inputs) -> Tensor:
@@ -120,9 +116,7 @@ def n_labels(inputs: Inputs, *, shifted: bool) -> Tensor:
 
 
 def with_some_label(inputs: Inputs, *, shifted: bool) -> Inputs:
-    """The batch, with labels of 0 if none of its labels counts: its mean loss, which counts 0
-    times, is then no NaN.
-    """
+    """The batch, with labels of 0 if none of its labels counts, so that its mean is no NaN."""
     has_none = n_labels(inputs, shifted=shifted) == 0
     given = {name: inputs[name] for name in _LABELS if inputs.get(name) is not None}
     return inputs | {name: one.masked_fill(has_none, 0) for name, one in given.items()}

@@ -26,7 +26,7 @@ from cudt.integrations import verdict
 from cudt.method.constraints import LayerVerdict
 from cudt.method.descent import LayerwiseDescent
 from cudt.method.objectives import make_objective
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
 # Lightning imports torchvision where it is installed.
@@ -42,9 +42,8 @@ class LayerwiseDescentCallback(pl.Callback):
     """Trains a LightningModule on an objective of its layer losses (see the module's docstring).
 
     One step of the optimiser is one step of λ, on the mean f of the batches that it accumulates and
-    of all processes. λ, u and the dual optimiser are in Lightning's checkpoints. `objective`,
-    `warmup_epochs` and `slack_restart` mean what they mean in a recipe. Give `descent` resilience:
-    without it λ grows for ever where a constraint cannot be met.
+    of all processes. λ, u and the dual optimiser are in Lightning's checkpoints. Give `descent`
+    resilience: without it λ grows for ever where a constraint cannot be met.
 
     Layer losses, violations, λ, slacks and the weights w_l are logged every `log_every_n_steps`
     updates, as `loss/layer_01`, `violation/…`, `multiplier/…`, `slack/…` and `weight/…`; validation
@@ -75,9 +74,8 @@ class LayerwiseDescentCallback(pl.Callback):
         """J(f) for `training_step` to return, where f is the vector of the batch's mean layer
         losses.
 
-        Its gradient in f is that of J at the mean f of all processes. In the log form that depends
-        on f, so the processes exchange f here, and gradients cannot be accumulated over batches:
-        their mean f is known too late.
+        Its gradient in f is that of J at the mean f of all processes, which exchange f here in the
+        log form. Accumulated batches would know their mean f too late.
         """
         own = layer_losses.to(self.descent.multiplier_values.dtype)
         f = own.detach()
@@ -85,7 +83,7 @@ class LayerwiseDescentCallback(pl.Callback):
             if self._trainer.accumulate_grad_batches > 1:
                 raise UserError(
                     "accumulate_grad_batches: the log form needs the losses of the whole batch "
-                    "before the first backward pass; set it to 1, or use form='linear'"
+                    "first; set it to 1, or use form='linear'"
                 )
             f = self._mean_over_processes(f)
         if self._trainer.training:
@@ -99,8 +97,6 @@ class LayerwiseDescentCallback(pl.Callback):
     def measure(self, layer_losses: Tensor, size: int = 1) -> None:
         """Add validation data to the verdict: losses of single examples, (L, examples), or a
         batch's mean losses, (L,), which stand for `size` examples.
-
-        With means the standard errors of the verdict are over batches, of which it takes many.
         """
         losses = layer_losses.detach().double().cpu()
         if losses.ndim == 1:
@@ -119,13 +115,6 @@ class LayerwiseDescentCallback(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._seen.clear()  # batches of an update that was interrupted
-        groups = [group for one in trainer.optimizers for group in one.param_groups]
-        trained = {id(weight) for group in groups for weight in group["params"]}
-        if any(id(slack) not in trained for slack in self.descent.slack_parameters()):
-            raise UserError(
-                "resilience='slack': the optimizer does not train the slack; in "
-                "configure_optimizers, call callback.descent.add_slack_to(optimizer)"
-            )
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -142,11 +131,6 @@ class LayerwiseDescentCallback(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         """Step λ, and give u its gradient, from the point that the gradients are of."""
-        if not self._seen:
-            raise UserError(
-                f"{type(pl_module).__name__}.training_step must return "
-                "callback.loss(layer_losses), and this update had none"
-            )
         f = self._mean_over_processes(torch.stack(self._seen).mean(0))
         f = f.to(self.descent.multiplier_values.device)
         self._seen.clear()

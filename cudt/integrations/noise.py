@@ -1,15 +1,13 @@
-"""Training noise γ·σ_x·ε in other people's loops: on the embeddings of tokens where they are looked
-up, or on pixels.
+"""Training noise γ·σ_x·ε in other people's loops, on looked-up embeddings or on pixels.
 
-Batches of other people's loops have no ids. The noise of an example depends on (seed, content)
-instead, so it is the same in every batch, order and number of processes, as in `cudt train`.
+Their batches have no ids: the noise of an example depends on (seed, content) instead, so it is the
+same in every batch, order and number of processes, as in `cudt train`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cudt.integrations.layers import Inputs
+from cudt.models.layer_losses import deviation
 from cudt.models.own_head import unwrapped
 from cudt.noise import NoiseSource, SignalShape
 from cudt.utils.errors import UserError
@@ -72,38 +71,20 @@ def embeddings_of(model: nn.Module) -> nn.Embedding:
     )
 
 
-def _unpadded(inputs: Mapping[str, Any]) -> Tensor:
+def _unpadded(inputs: Inputs) -> Tensor:
     """A mask of the positions of a batch that are no padding, (examples, positions)."""
     mask, tokens = inputs.get("attention_mask"), inputs["input_ids"]
     return torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask.bool()
 
 
 @torch.no_grad()
-def measured_sigma(model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> float:
-    """σ_x: the standard deviation of the clean pixels, or of the embeddings of unpadded tokens.
+def measured_sigma(model: nn.Module, batches: Iterable[Inputs]) -> float:
+    """σ_x: the standard deviation of the clean pixels, or of the embeddings of unpadded tokens."""
 
-    Tokens are counted, not looked up one by one: the table is read once.
-    """
-    moments, counts = torch.zeros(3, dtype=torch.double), torch.zeros(0, dtype=torch.long)
-    for batch in batches:
+    def clean(batch: Inputs) -> Tensor:
         if "pixel_values" in batch:
-            pixels = batch["pixel_values"].flatten(1)
-            moments += _moments(pixels, torch.ones(len(pixels)))
-        else:
-            tokens = batch["input_ids"][_unpadded(batch)].cpu()
-            found = tokens.bincount(minlength=embeddings_of(model).num_embeddings)
-            counts = found if not len(counts) else counts + found
-    if len(counts):
+            return batch["pixel_values"]
         table = embeddings_of(model)
-        for tokens in counts.nonzero().squeeze(1).split(4096):
-            moments += _moments(table(tokens.to(table.weight.device)), counts[tokens])
-    count, total, squares = moments.tolist()
-    return math.sqrt(max(squares / count - (total / count) ** 2, 0.0))
+        return table(batch["input_ids"][_unpadded(batch)].to(table.weight.device))
 
-
-def _moments(rows: Tensor, often: Tensor) -> Tensor:
-    """Number, sum and sum of squares of the entries of rows, each of which occurs so often."""
-    values = rows.cpu().double()
-    entries = values.new_full((len(values),), values.shape[1])
-    sums = torch.stack([entries, values.sum(1), values.square().sum(1)])
-    return sums @ often.double()
+    return deviation(map(clean, batches))

@@ -39,14 +39,12 @@ from cudt.method.descent import LayerwiseDescent, descent_of
 from cudt.method.objectives import Objective, make_objective
 from cudt.models.own_head import unwrapped
 from cudt.tasks.base import IGNORED
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 
 survive_torchvision_mismatch()
 from transformers import Trainer, TrainerCallback  # noqa: E402  (after what lets it be imported)
-from transformers.models.auto.modeling_auto import (  # noqa: E402  (the same)
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL,
-)
+from transformers.models.auto import modeling_auto  # noqa: E402  (the same)
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Base
@@ -55,20 +53,21 @@ else:
 
 __all__ = ["Descent", "DescentMixin", "DescentTrainer", "Noise"]
 
-#: The price of relaxing a constraint, unless the settings say otherwise. Where a layer misses its
+#: The resilience of constraints, unless the settings say otherwise. Where a layer misses its
 #: constraint by v, λ settles at 10·v: at 0.7 for a binary classifier (α = 0.1, f_0 = log 2) that
 #: does not learn.
-BETA = 10.0
+_RESILIENT = {"resilience": "decay", "beta": 10.0}
+#: In a checkpoint of Trainer.
+_FILE = "descent.pt"
+_CAUSAL = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
 class DescentMixin(_Base):
     """Layerwise descent for Trainer and its subclasses.
 
-    `descent` and `noise` are the sections of a recipe, with one difference: constraints are
-    resilient unless `descent` sets `resilience`, with `decay` and β = 10. Without resilience
-    (`resilience="none"`) λ grows for ever where a constraint cannot be met. `objective` is
-    constrained, supervised or erm, or the import path of your own; with erm the update is
-    Trainer's.
+    `descent` and `noise` are the sections of a recipe, but constraints are resilient unless
+    `descent` sets `resilience`, with `decay` and β = 10. `objective` is constrained, supervised or
+    erm, or the import path of your own; with erm the update is Trainer's.
     """
 
     #: The loss of a micro-batch is divided by the labels of the whole update, whatever the model
@@ -95,8 +94,7 @@ class DescentMixin(_Base):
             )
         self.settings, noise = descent or Descent(), noise or Noise()
         if "resilience" not in self.settings.model_fields_set:
-            default = {"resilience": "decay", "beta": BETA}
-            self.settings = self.settings.model_copy(update=default)
+            self.settings = self.settings.model_copy(update=_RESILIENT)
         self.noise = InputNoise(noise.kind, noise.gamma_train)
         self.verdicts: list[LayerVerdict] = []
         self._objective_name = objective
@@ -118,10 +116,9 @@ class DescentMixin(_Base):
     ) -> Any:
         """The micro-batches of an update, which begins here."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        objective = self._objective
+        objective, shifted = self._objective, self._shifts_labels
         is_early = (self.state.epoch or 0.0) < self.settings.warmup_epochs
         objective.warming_up = objective.is_constrained and is_early
-        shifted = self._shifts_labels
         self._update = DescentUpdate(objective, self.accelerator, batches, shifted=shifted)
         # Not now: a resumed training restores its random state only after this.
         needs_preview = len(batches) > 1 and objective.gradient_needs_losses
@@ -129,9 +126,7 @@ class DescentMixin(_Base):
         return batches, None
 
     def _preview(self) -> None:
-        """In the log form ∂J/∂f needs f of the whole update, which takes a second forward pass if
-        that is split.
-        """
+        """Measure f of the whole update, which ∂J/∂f needs in the log form."""
         batches, self._not_seen = self._not_seen, []
         device = self.args.device
         kept = [] if device.type == "cpu" else [device]
@@ -148,9 +143,7 @@ class DescentMixin(_Base):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """A micro-batch's share of J, up to a number that the weights do not change; in evaluation,
-        Trainer's loss.
-        """
+        """A micro-batch's share of J, up to a constant; in evaluation, Trainer's loss."""
         if not model.training or return_outputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if self._not_seen:
@@ -178,9 +171,7 @@ class DescentMixin(_Base):
         return f"train {self.args.seed} {int(self.state.epoch or 0)}"
 
     def dual_step(self) -> None:
-        """Move λ, and give the slack its gradient; between the backward pass and the step of the
-        weights.
-        """
+        """Move λ, and give the slack its gradient; before the step of the weights."""
         f = self._update.mean()
         self._logged.append(f)
         for slack in self.descent.slack_parameters():
@@ -210,11 +201,6 @@ class DescentMixin(_Base):
             in_chunks=is_plain and self._shifts_labels,
         )
         reference = self.settings.reference
-        if not hasattr(train, "__len__") and (self.noise.gamma or reference == "auto"):
-            raise UserError(
-                "a data set without a length cannot be measured; set descent.reference to a number "
-                "and gamma_train to 0"
-            )
         # Anew: that of a training before was of another model.
         self.noise.sigma_x = None
         if self.noise.gamma:
@@ -226,21 +212,13 @@ class DescentMixin(_Base):
 
     @property
     def _shifts_labels(self) -> bool:
-        """Whether the loss compares a position with the label of the next one, as causal language
-        models do.
-        """
+        """Whether the loss compares a position with the label of the next one."""
         # Trainer knows it by the name of the loss, which some models (GPT-2) do not have.
-        return self._loss_shifts_labels or type(unwrapped(self.model)).__name__ in CAUSAL.values()
+        return self._loss_shifts_labels or type(unwrapped(self.model)).__name__ in _CAUSAL.values()
 
     def _in_order(self, dataset: Any, size: int | None = None) -> Iterator[Inputs]:
         """The batches of a data set in order, all of them in every process, on the CPU."""
-        import datasets
-
-        collate = self.data_collator
-        if isinstance(dataset, datasets.Dataset):
-            dataset = self._remove_unused_columns(dataset)
-        else:
-            collate = self._get_collator_with_removed_columns(collate)
+        collate = self._get_collator_with_removed_columns(self.data_collator)
         size = size or self.args.eval_batch_size
         # Collators draw on the CPU.
         with torch.random.fork_rng([]):
@@ -250,10 +228,7 @@ class DescentMixin(_Base):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Trainer's log, with losses, violations, λ, slack and w_l of the layers in the last
-        update.
-
-        `loss` is the mean f_L, which compares with training without constraints; `objective` is
-        what was minimised.
+        update. `loss` is the mean f_L; `objective` is what was minimised.
         """
         if "loss" in logs and self._logged:
             updates, self._logged = torch.stack(self._logged), []
@@ -267,26 +242,33 @@ class DescentMixin(_Base):
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         if self.args.should_save:
-            verdict.save(Path(output_dir), self.descent, self.noise.sigma_x)
+            state = {"descent": self.descent.state_dict(), "sigma_x": self.noise.sigma_x}
+            torch.save(state, Path(output_dir) / _FILE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            sigma_x = verdict.load(Path(checkpoint), self.descent)
+            sigma_x = self._load_descent(checkpoint)
             self.noise.sigma_x = sigma_x or self.noise.sigma_x  # None if trained without noise
 
     def _load_best_model(self) -> None:
         super()._load_best_model()
         # The verdict is about the best weights, so it needs the slack that they were trained with.
         if not self.args.save_only_model:
-            verdict.load(Path(self.state.best_model_checkpoint or ""), self.descent)
+            self._load_descent(self.state.best_model_checkpoint or "")
+
+    def _load_descent(self, checkpoint: str) -> float | None:
+        """Load λ, slack and the dual optimiser, and return σ_x."""
+        state = torch.load(Path(checkpoint) / _FILE, map_location="cpu", weights_only=True)
+        self.descent.load_state_dict(state["descent"])
+        return state["sigma_x"]
 
     # ---------------------------------------------------------------- the verdict
 
     @torch.no_grad()
     def judge(self, dataset: Any = None) -> list[LayerVerdict]:
         """The verdict about each layer's constraint on a data set, by default eval_dataset, at
-        noise γ_train; the model reads one example at a time.
+        noise γ_train, one example at a time.
         """
         dataset = self.eval_dataset if dataset is None else dataset
         if dataset is None or isinstance(dataset, dict):
@@ -339,14 +321,12 @@ def label_entropy(batches: Iterator[Inputs], *, shifted: bool) -> float:
     """The entropy of the labels: the loss of the best answer that ignores its input."""
     counts = Counter[int]()
     for batch in batches:
-        labels = batch.get("labels")
-        if labels is None or labels.is_floating_point():
-            raise UserError(
-                "descent.reference: 'auto' is the entropy of the classes of the training data, "
-                "whose batches have no 'labels' that are classes; set it to a loss that is easy "
-                "to reach"
-            )
         labels = targets(batch, shifted=shifted)
+        if labels.is_floating_point():
+            raise UserError(
+                "descent.reference: 'auto' is the entropy of the classes, and the labels of the "
+                "training data are no classes; set it to a loss that is easy to reach"
+            )
         values, numbers = labels[labels != IGNORED].unique(return_counts=True)
         counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
     shares = [count / counts.total() for count in counts.values()]

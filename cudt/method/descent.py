@@ -133,20 +133,6 @@ class LayerwiseDescent(nn.Module):
         """w_1 … w_L: the weight of each layer's loss in the primal step (constraints.py)."""
         return effective_weights(self.multiplier_values, self.rates, self.form, self.gradient)
 
-    def settled_weights(self) -> Tensor | None:
-        """w_1 … w_L where λ would settle if no layer improved on f_0; None without resilience.
-
-        Then g_l = α_l·f_0 in the linear form, and λ_l = β·g_l; under Adam with decoupled decay,
-        λ_l = β.
-        """
-        if self.resilience == "none":
-            return None
-        stuck = torch.full((self.n_layers,), self.reference, dtype=torch.double)
-        violation = self.violations(stuck).clamp_min(0)
-        if self.decay == "decoupled" and isinstance(self.dual_optimizer, Adam):
-            violation = (violation > 0).double()
-        return effective_weights(self.beta * violation, self.rates, self.form, self.gradient)
-
     # ---------------------------------------------------------------- the primal and the dual step
 
     def compute_cmp_state(self, layer_losses: Tensor) -> cooper.CMPState:

@@ -2,8 +2,7 @@
 
 A model of your own is a module that recipes name by its import path. It defines `Config`, the
 `model` section of a recipe (a subclass of `ModelSection`), and `build(config, task, data_root)`,
-which returns a `LayeredModel`. It may also define `check(config, task_config, data_root)`, which
-raises a UserError before the task's data are read.
+which returns a `LayeredModel`.
 """
 
 from __future__ import annotations
@@ -18,11 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config import plugins
-from cudt.config.schema import ModelSection, NamedSection
-from cudt.data.loader import Batch, lengths_of, to_device
+from cudt.config.models import PretrainedSection
+from cudt.config.schema import ModelSection
+from cudt.data import hub
+from cudt.data.loader import Batch, lengths_of
 from cudt.noise import SignalShape
 from cudt.tasks.base import Task
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 
 Visit = Callable[[Tensor], object]
 """Reads a layer's state."""
@@ -46,35 +47,28 @@ class LayeredModel(nn.Module, ABC):
 
     @torch.no_grad()
     def signal_shape(self, batch: Batch) -> SignalShape:
-        """The shape of the signal of a batch, which noise is drawn for.
-
-        Override it where the shape is known without the signal: this waits for the device.
-        """
+        """The shape of the signal of a batch. Override it where it is known without the signal."""
         with self.weights_outside_passes():
-            signal, mask = self.signal(to_device(batch, next(self.parameters()).device))
+            signal, mask = self.signal(batch)
         lengths = mask.sum(1).tolist()
         return SignalShape(lengths, signal.shape[1], tuple(signal.shape[2:]), signal.dtype)
 
     @abstractmethod
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        """Call `visit` with X_1 … X_L as they are computed, and keep none of them.
-
-        The embedding is not a layer. X_L is exactly what the plain model hands to its head, or to
-        its final norm if the readout applies that norm.
+        """Call `visit` with X_1 … X_L as they are computed, and keep none of them. X_L is what the
+        plain model hands to its head, or to its final norm if the readout applies that norm.
         """
 
     @abstractmethod
     def readout(self, state: Tensor, batch: Batch) -> Any:
-        """The answer read from one layer's state: a tensor, or `TokenLogits` where a tensor would
-        be too large.
-        """
+        """The answer read from one layer's state: a tensor, or `TokenLogits` over a vocabulary."""
 
     def readout_weights(self) -> list[nn.Parameter]:
         """The weights that only the readout uses; they may have their own learning rate."""
         return []
 
     def layer_modules(self) -> list[nn.Module]:
-        """The modules of the layers, which can be compiled and sharded one by one."""
+        """The modules of the layers, which are compiled and sharded one by one."""
         return []
 
     def save_pretrained(self, folder: Path) -> str | None:
@@ -103,8 +97,7 @@ def build_model(config: ModelSection, task: Task, data_root: Path | None) -> Lay
     return plugins.implementation("model", config.name)(config, task, data_root)
 
 
-def check_model(config: ModelSection, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a model that is missing or does not fit the task, before the task's data are read."""
-    module = plugins.load("model", config.name)
-    if hasattr(module, "check"):
-        module.check(config, task, data_root)
+def check_model(config: ModelSection, data_root: Path | None) -> None:
+    """Refuse a model whose pretrained weights are missing, before data are read."""
+    if isinstance(config, PretrainedSection) and config.source is not None:
+        hub.check(config.source, data_root)

@@ -14,53 +14,33 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config import models as sections
-from cudt.config.schema import NamedSection
-from cudt.config.tasks import Alpaca as AlpacaConfig
 from cudt.data import hub
 from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
 from cudt.models.base import Visit
-from cudt.models.pretrained import PretrainedText, save_adapters, with_adapters
+from cudt.models.pretrained import PretrainedText, loading, save_adapters, with_adapters
 from cudt.models.vocabulary import TokenLogits, positions
-from cudt.tasks.alpaca import Alpaca, prompt_text
+from cudt.tasks.alpaca import Alpaca
 from cudt.tasks.base import Task
 from cudt.utils.errors import UserError
 
 Config = sections.Causal
 
-#: Python code that loads what `save_pretrained` wrote, with class `loader` of `library`.
-_SNIPPET = """\
-from {library} import {loader}
-from transformers import AutoTokenizer
-model = {loader}.from_pretrained("FOLDER")
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-prompt = tokenizer({prompt!r}, return_tensors="pt")
-tokens = model.generate(**prompt, max_new_tokens=64, do_sample=False)[0]
-text = tokenizer.decode(tokens, skip_special_tokens=True)
-"""
-
 
 class Causal(PretrainedText):
-    """A causal language model; `lm` is the model with its head, wrapped by peft if adapters are
-    trained.
-    """
-
-    context_length: int | None
-    """The most tokens it can read; None if its configuration does not say."""
+    """A causal language model with its head, `lm`, in peft's wrapper if adapters are trained."""
 
     def __init__(self, lm: Any, config: Config) -> None:
         super().__init__(lm.get_decoder(), use_cache=False)
-        self.context_length = getattr(lm.config.get_text_config(), "max_position_embeddings", None)
-        self._is_adapted = config.lora is not None
-        self.signal_is_learned = not self._is_adapted
+        self.context_length: int | None = getattr(
+            lm.config.get_text_config(), "max_position_embeddings", None
+        )
+        """The most tokens it can read; None if its configuration does not say."""
+        self.signal_is_learned = config.lora is None
         self._head: tuple[nn.Linear] = (lm.get_output_embeddings(),)
         self._recomputes = config.gradient_checkpointing
         if self._recomputes:
-            try:
-                lm.gradient_checkpointing_enable({"use_reentrant": False})
-            except ValueError as error:
-                what = f"model '{config.pretrained}', {type(lm).__name__}"
-                raise UserError(f"{what}: {error}") from None
+            lm.gradient_checkpointing_enable({"use_reentrant": False})
         if config.lora is not None:
             lm = with_adapters(lm, config.lora, config.source, "CAUSAL_LM")
         self.lm = lm
@@ -81,40 +61,31 @@ class Causal(PretrainedText):
 
     def readout_weights(self) -> list[nn.Parameter]:
         """The head, unless it is frozen or shared with the embeddings."""
-        embeddings = set(self._backbone[0].get_input_embeddings().parameters())
-        head = (weight for weight in self._head[0].parameters() if weight.requires_grad)
-        return [weight for weight in head if weight not in embeddings]
+        words = self._backbone[0].get_input_embeddings().weight
+        weights = self._head[0].parameters()
+        return [one for one in weights if one.requires_grad and one is not words]
 
     def save_pretrained(self, folder: Path) -> str:
-        prompt = prompt_text("Name a colour.", "")
-        if self._is_adapted:
+        if not self.signal_is_learned:
             save_adapters(self.lm, folder)
-            return _SNIPPET.format(library="peft", loader="AutoPeftModelForCausalLM", prompt=prompt)
+            return loading("peft", "AutoPeftModelForCausalLM")
         self.lm.save_pretrained(folder)
-        return _SNIPPET.format(library="transformers", loader="AutoModelForCausalLM", prompt=prompt)
-
-
-def check(config: Config, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse tasks other than instructions, and models that are not available."""
-    if not isinstance(task, AlpacaConfig):
-        raise UserError(
-            f"task.name = '{task.name}': model causal answers instructions; set task.name to alpaca"
-        )
-    hub.check(config.source, data_root)
+        return loading("transformers", "AutoModelForCausalLM")
 
 
 def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     """A causal language model for a task that uses its tokenizer."""
-    from transformers import GenerationConfig  # takes long, and may need utils/compat.py first
+    from transformers import GenerationConfig  # takes long, and may need torchvision repaired first
 
-    assert isinstance(task, Alpaca)
+    if not isinstance(task, Alpaca):
+        raise UserError("model causal answers instructions: set task.name to alpaca")
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[config.dtype]
     lm = hub.load_causal_lm(config.source, data_root, dtype, config.attention)
     check_vocabulary(task.tokenizer, lm.get_input_embeddings().num_embeddings, config.pretrained)
     if not has_linear_head(lm):
         raise UserError(
-            f"model '{config.pretrained}': the head of {type(lm).__name__} is not one linear map "
-            "(it may scale or cap its logits), which cudt's readout is; choose another model"
+            f"model '{config.pretrained}': the head of {type(lm).__name__} is not one matrix (it "
+            "scales or caps its logits, or has a bias); choose another model"
         )
     # Without penalties, beams and temperatures that were tuned for other weights.
     lm.generation_config = GenerationConfig.from_model_config(lm.config)
@@ -129,13 +100,11 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
 
 @torch.no_grad()
 def has_linear_head(lm: Any) -> bool:
-    """Whether the logits of a causal language model are one linear map of its decoder's last
-    state.
-    """
+    """Whether the logits of a causal LM are one matrix times its decoder's last state."""
     head, tokens = lm.get_output_embeddings(), torch.arange(5, device=lm.device).unsqueeze(0)
     # Capping hardly changes small logits, so it shows only in the configuration.
     is_capped = getattr(lm.config.get_text_config(), "final_logit_softcapping", None)
-    if is_capped or not isinstance(head, nn.Linear):
+    if is_capped or not isinstance(head, nn.Linear) or head.bias is not None:
         return False
     own = lm.eval()(input_ids=tokens, use_cache=False).logits
     read = head(lm.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state)

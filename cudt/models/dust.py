@@ -8,11 +8,9 @@ columns are atoms:
     h⁺ = φ_{λ₁/c}(U z + V x),  U = I − DᵀD/c,  V = Dᵀ/c     a proximal gradient step
     Y  = H⁺ Dᵀ                                              the reconstruction of the layer
 
-Attention is similar to a descent step on an energy of H Dᵀ, and the step descends on the LISTA loss
-½‖x − D h‖² + λ₁‖h‖₁ (docs/background/energies.md). φ is the soft threshold, and H starts at 0. Only
-D is trained: λ₁ and λ₂ are fixed, and U, V and c depend on D. c = ‖D‖² is the Lipschitz constant of
-the LISTA loss's gradient, so that no step is too long for the descent guarantee, however D is
-trained. Pixel values are 0 to 255, which sets the scale of λ₁.
+φ is the soft threshold, and H starts at 0. Only D is trained. c = ‖D‖² is the Lipschitz constant of
+the gradient of the LISTA loss ½‖x − D h‖² + λ₁‖h‖₁, so that no step raises it, however D is trained
+(docs/background/energies.md). Pixel values are 0 to 255, which sets the scale of λ₁.
 """
 
 from __future__ import annotations
@@ -26,19 +24,15 @@ from torch import Tensor, nn
 from cudt.config import models as sections
 from cudt.data.loader import Batch
 from cudt.models.base import Visit
-from cudt.models.patches import PatchModel, check_patches, overcomplete_dct, to_patches
+from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
 from cudt.models.unrolled import attention
 from cudt.tasks.base import Task
 
 Config = sections.Dust
-#: Called before data are read.
-check = check_patches
 
 
 class _SoftThreshold(torch.autograd.Function):
-    """φ(u) with its gradients in four passes over u; autograd takes a dozen for those of a
-    clamp.
-    """
+    """φ(u) with its gradients in four passes over u; autograd takes a dozen."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, threshold: Tensor) -> Tensor:
@@ -48,56 +42,38 @@ class _SoftThreshold(torch.autograd.Function):
         return h
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         h, threshold = ctx.saved_tensors
         # At a threshold of 0 this is the gradient where h is not 0, and 0 elsewhere.
         by_u = torch.ops.aten.softshrink_backward(gradients[0], h, 0.0)
-        if not ctx.needs_input_grad[1]:
-            return by_u, None
         return by_u, -h.sign().mul_(by_u).sum(dtype=threshold.dtype)
 
 
 def soft_threshold(u: Tensor, threshold: Tensor) -> Tensor:
-    """φ(u) = sign(u)·max(0, |u| − threshold), differentiable in both; the threshold is one
-    number.
-    """
+    """φ(u) = sign(u)·max(0, |u| − threshold), differentiable in both."""
     return _SoftThreshold.apply(u, threshold)  # type: ignore[no-untyped-call]
 
 
 def lista_step(
     x: Tensor, z: Tensor, shown: Tensor, dictionary: Tensor, sparsity: float, c: Tensor
 ) -> Tensor:
-    """φ_{λ₁/c}(U z + V x) for each token, given `shown` = D z; for c ≥ ‖D‖² it never increases the
-    LISTA loss.
-
-    It computes U z + V x as z + Dᵀ(x − D z)/c.
-    """
+    """φ_{λ₁/c}(U z + V x) for each token, given `shown` = D z, as U z + V x = z + Dᵀ(x − D z)/c."""
     u = torch.addmm(z.flatten(0, -2), (x - shown).flatten(0, -2), dictionary / c)
     return soft_threshold(u, sparsity / c).view(z.shape)
 
 
 def squared_norm(dictionary: Tensor) -> Tensor:
-    """‖D‖² of a dictionary, or of each in a stack of them.
-
-    It is the largest eigenvalue of DDᵀ, computed as ‖Dᵀu‖² with its eigenvector u; differentiable
-    if it is simple.
+    """‖D‖² of each dictionary in a stack: ‖Dᵀu‖² with the eigenvector u of the largest eigenvalue
+    of DDᵀ.
     """
     with torch.autocast(dictionary.device.type, enabled=False):
         with torch.no_grad():
-            gram = dictionary @ dictionary.mT
-            # eigh would raise an error of its own; the NaN loss stops training with a clear
-            # message. An `if` here would wait for the device.
-            finite = gram.isfinite().all(-1).all(-1)[..., None, None]
-            vectors = torch.linalg.eigh(gram.where(finite, 0.0)).eigenvectors
-            direction = vectors[..., -1:].where(finite, torch.nan)
+            direction = torch.linalg.eigh(dictionary @ dictionary.mT).eigenvectors[..., -1:]
         return (dictionary.mT @ direction).square().sum((-1, -2))
 
 
 class DustLayer(nn.Module):
-    """A layer: attention, then a LISTA step; a module so that it can be compiled.
-
-    It gets its dictionary, because layers may share one.
-    """
+    """Attention, then a LISTA step; a module so that it can be compiled."""
 
     def __init__(self, sparsity: float, correlation: float) -> None:
         super().__init__()
@@ -119,42 +95,26 @@ class Dust(PatchModel):
         start = overcomplete_dct(config.patch, config.atoms)
         depth = range(1 if config.tie_layers else config.layers)
         self.dictionaries = nn.ParameterList(nn.Parameter(start.clone()) for _ in depth)
-        self._known: tuple[list[tuple[int, int]], Tensor] | None = None
-
-    def dictionary(self, layer: int) -> Tensor:
-        """D of a layer, counted from 0."""
-        return self.dictionaries[layer % len(self.dictionaries)]
-
-    def _squared_norms(self) -> Tensor:
-        """‖D‖² of each dictionary; without gradients they are computed once, because `eigh` waits
-        for CUDA.
-        """
-        dictionaries = list(self.dictionaries)
-        if torch.is_grad_enabled():
-            # Forgotten here, because fused optimisers write without being counted.
-            self._known = None
-            return squared_norm(torch.stack(dictionaries))
-        # Torch counts how often a tensor was written to.
-        state = [(one.data_ptr(), one._version) for one in dictionaries]
-        if self._known is None or self._known[0] != state:
-            self._known = state, squared_norm(torch.stack(dictionaries))
-        return self._known[1]
+        self._norms: Tensor | None = None
 
     def train(self, mode: bool = True) -> Dust:
-        # Writing to `weight.data` is not counted.
-        self._known = None
+        self._norms = None  # weights may have changed since
         return super().train(mode)
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         x = to_patches(signal, self.patch)
-        norms = self._squared_norms().unbind()
-        d, sparsity = self.dictionary(0), self.layer.sparsity
+        norms = None if self.training or torch.is_grad_enabled() else self._norms
+        if norms is None:
+            norms = squared_norm(torch.stack([*self.dictionaries]))
+            self._norms = norms.detach()
+        d, sparsity = self.dictionaries[0], self.layer.sparsity
         # The codes start at 0, and attention on zeros is zero.
         zeros = x.new_zeros(*x.shape[:-1], d.shape[1])
         h = lista_step(x, zeros, torch.zeros_like(x), d, sparsity, norms[0])
         visit(y := h @ d.T)
         for layer in range(1, self.n_layers):
-            d, c = self.dictionary(layer), norms[layer % len(norms)]
+            index = layer % len(norms)
+            d, c = self.dictionaries[index], norms[index]
             h = self.layer(x, h, y if len(norms) == 1 else h @ d.T, d, c)
             visit(y := h @ d.T)
 

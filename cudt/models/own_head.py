@@ -1,9 +1,9 @@
 """`layer_losses`: f_1 … f_L of any model of transformers that has a head, read by that head.
 
-The model runs once while its layers' outputs are recorded. For each layer l < L its own code then
-runs again with the layers replaced by what was recorded, the last one by X_l: final norm, pooler,
-head and loss are always the model's own, whatever its family calls them. Layers are computed once;
-what comes before them (the embeddings) is computed for each readout.
+The model runs once while the outputs of its modules are recorded. For each layer l < L its own code
+then runs again with what was recorded in place of the embeddings and layers, the last layer's being
+X_l: final norm, pooler, head and loss are always the model's own, whatever its family calls them,
+and nothing before them is computed twice.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,10 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from cudt.models.pretrained import FIVE_TOKENS, Anatomy, dissect, first, hooked
-from cudt.models.vocabulary import is_trained
 
-#: Finding the layers takes forward passes, so each model is dissected once. An anatomy knows the
-#: modules of a model, but not the model itself, so it does not keep it alive.
+#: Each model is dissected once. An anatomy knows the modules of a model, but not the model itself,
+#: so it does not keep it alive.
 _KNOWN: WeakKeyDictionary[nn.Module, Anatomy] = WeakKeyDictionary()
 
 
@@ -32,32 +32,21 @@ def layer_losses(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
     f_l is the loss that the model would report if layer l were its last: its own final norm,
     pooler, head and loss on X_l. f_L is the model's own loss. The embedding is not a layer.
 
-    `model` is any model whose forward pass returns `loss` and `hidden_states`, such as
-    `…ForSequenceClassification`, `…ForTokenClassification` or `…ForCausalLM`, also wrapped by peft.
-    `batch` holds its keyword arguments, with `labels`; labels of −100 are ignored wherever the
-    model's own loss ignores them. The logits of all L layers are kept for the backward pass.
+    `model` is any model that returns `loss` and `hidden_states`, such as `…ForCausalLM` or
+    `…ForSequenceClassification`, also wrapped by peft. `batch` holds its keyword arguments, with
+    `labels`. The logits of all L layers are kept for the backward pass.
     """
     if batch.get("labels") is None:
         raise ValueError("batch has no 'labels', and without them the model computes no loss")
     arguments = dict(batch)
     if "use_cache" in inspect.signature(model.forward).parameters:
         arguments.setdefault("use_cache", False)
-
-    def loss() -> Tensor:
-        found = getattr(model(**arguments), "loss", None)
-        if found is None:
-            raise ValueError(
-                f"{type(model).__name__} returns no loss: layer losses need a model with a head"
-            )
-        return found
-
-    layers = anatomy_of(model, batch).layers
-    with recording(layers) as outputs:
-        last = loss()
+    with recording(model, anatomy_of(model, batch).layers) as recorded:
+        last = model(**arguments).loss
     losses = []
-    for number in range(1, len(layers)):
-        with reading(layers, outputs, number):
-            losses.append(loss())
+    for number in range(1, len(recorded.layers)):
+        with recorded.reading(number):
+            losses.append(model(**arguments).loss)
     return torch.stack([*losses, last])
 
 
@@ -74,46 +63,61 @@ def anatomy_of(model: nn.Module, inputs: Mapping[str, Any]) -> Anatomy:
     return _KNOWN[model]
 
 
+@dataclass
+class Recording:
+    """What the modules of a model gave in one forward pass."""
+
+    layers: tuple[nn.Module, ...]
+    states: list[Any] = field(default_factory=list)
+    """The outputs of the layers, in order."""
+    before: dict[nn.Module, list[Any]] = field(default_factory=dict)
+    """The outputs of modules that are called only before the first layer."""
+
+    @contextmanager
+    def reading(self, number: int) -> Iterator[None]:
+        """Inside it, a forward pass of the model is its head on X_number, whatever its inputs."""
+        *others, last = self.states
+        state = first(self.states[number - 1])
+        read = type(last)([state, *last[1:]]) if isinstance(last, tuple | list) else state
+        layers = iter([*others, read])
+        with ExitStack() as stack:
+            for layer in dict.fromkeys(self.layers):
+                stack.enter_context(_giving(layer, layers))
+            for module, outputs in self.before.items():
+                stack.enter_context(_giving(module, iter(outputs)))
+            yield
+
+
 @contextmanager
-def recording(layers: tuple[nn.Module, ...]) -> Iterator[list[Any]]:
-    """Record the outputs of all layers in one forward pass of their model, in order."""
-    outputs: list[Any] = []
-    # Asked here, because reentrant checkpointing turns gradients off inside the layers.
-    needs_gradients = torch.is_grad_enabled()
+def recording(model: nn.Module, layers: tuple[nn.Module, ...]) -> Iterator[Recording]:
+    """Record one forward pass of a model."""
+    recorded, after = Recording(layers), set()
+    inside = {part for layer in layers for part in layer.modules()} - {*layers}
 
-    def record(layer: nn.Module, given: Any, output: Any) -> None:
-        if needs_gradients and is_trained(layer) and not first(output).requires_grad:
-            raise ValueError(
-                "layer outputs have no gradient inside reentrant gradient checkpointing; call "
-                'model.gradient_checkpointing_enable({"use_reentrant": False})'
-            )
-        outputs.append(output)
+    def record(module: nn.Module, given: Any, output: Any) -> None:
+        if module in layers:
+            recorded.states.append(output)
+        elif recorded.states:
+            after.add(module)
+        else:
+            recorded.before.setdefault(module, []).append(output)
 
-    with hooked(layers, record):
-        yield outputs
-    if len(outputs) != len(layers):
+    with hooked((one for one in model.modules() if one not in inside), record):
+        yield recorded
+    for module in after:
+        recorded.before.pop(module, None)
+    if len(recorded.states) != len(layers):
         raise ValueError(
-            f"the model called {len(outputs)} of its {len(layers)} layers; layer losses need all "
-            "of them: turn off layerdrop, and do not replace layers after the first call"
+            f"the model called {len(recorded.states)} of its {len(layers)} layers, and layer "
+            "losses need all of them; turn off layerdrop"
         )
 
 
 @contextmanager
-def reading(layers: tuple[nn.Module, ...], outputs: list[Any], number: int) -> Iterator[None]:
-    """Inside it, a forward pass of the model is its head on X_number, whatever its inputs."""
-    state = first(outputs[number - 1])
-    remaining = iter([*outputs[:-1], with_first(outputs[-1], state)])
-    # Checkpointing would compute the layer again in the backward pass.
-    changes = {"forward": lambda *given, **named: next(remaining), "gradient_checkpointing": False}
-    with ExitStack() as stack:
-        for layer in dict.fromkeys(layers):
-            stack.enter_context(_changed(layer, changes))
-        yield
-
-
-@contextmanager
-def _changed(module: nn.Module, changes: dict[str, Any]) -> Iterator[None]:
-    """A module with other attributes for a while."""
+def _giving(module: nn.Module, outputs: Iterator[Any]) -> Iterator[None]:
+    """A module that gives these outputs, one a call, and computes nothing."""
+    # Checkpointing would compute a layer again in the backward pass.
+    changes = {"forward": lambda *_, **__: next(outputs), "gradient_checkpointing": False}
     before = {name: module.__dict__[name] for name in changes if name in module.__dict__}
     module.__dict__.update(changes)
     try:
@@ -134,11 +138,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def with_first(value: Any, state: Tensor) -> Any:
-    """A module's output with another hidden state."""
-    return type(value)([state, *value[1:]]) if isinstance(value, tuple | list) else state
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from cudt.config.models import PatchSection
-from cudt.config.schema import NamedSection
-from cudt.config.tasks import VideoSection
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel
 from cudt.noise import SignalShape
@@ -19,13 +15,9 @@ from cudt.tasks.base import Task
 from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import UserError
 
-Kind = TypeVar("Kind")
-
 
 def to_patches(frames: Tensor, side: int) -> Tensor:
-    """(examples, T, height, width) to a sequence for each patch position: (examples · positions, T,
-    side²).
-    """
+    """(examples, T, height, width) to sequences of patches, (examples · positions, T, side²)."""
     examples, length, height, width = frames.shape
     grid = frames.reshape(examples, length, height // side, side, width // side, side)
     return grid.permute(0, 2, 4, 1, 3, 5).reshape(-1, length, side * side)
@@ -71,34 +63,23 @@ class PatchModel(FrameModel):
 
     def __init__(self, config: PatchSection, task: Task) -> None:
         super().__init__()
-        frames = video(task, VideoDenoising, config.name)
-        _check_size(config.patch, frames.height, frames.width)
+        self.height, self.width = frame_size(task)
+        if self.height % config.patch or self.width % config.patch:
+            raise UserError(
+                f"model.patch = {config.patch}: frames of {self.width}×{self.height} pixels are "
+                "not a multiple of the patch size; change task.size or model.patch"
+            )
         self.n_layers = config.layers
         self.patch = config.patch
-        self.height, self.width = frames.height, frames.width
 
     def readout(self, state: Tensor, batch: Batch) -> Tensor:
         return from_patches(state, self.patch, self.height, self.width)
 
 
-def video(given: object, kind: type[Kind], model: str) -> Kind:
-    """A task as a video task, or its section as one of video; a UserError for any other."""
-    if not isinstance(given, kind):
+def frame_size(task: Task) -> tuple[int, int]:
+    """Height and width of a video task's frames; a UserError for any other task."""
+    if not isinstance(task, VideoDenoising):
         raise UserError(
-            f"model {model} needs a video task: set task.name to ucsd, folder or another video task"
+            "this model needs a video task: set task.name to ucsd, folder or another video task"
         )
-    return given
-
-
-def check_patches(config: PatchSection, task: NamedSection, data_root: Path | None) -> None:
-    """Refuse a task without video, or with frames that are not a multiple of the patch size."""
-    size = video(task, VideoSection, config.name).size
-    _check_size(config.patch, size, size)
-
-
-def _check_size(side: int, height: int, width: int) -> None:
-    if height % side or width % side:
-        raise UserError(
-            f"model.patch = {side}: frames of {width}×{height} pixels are not a multiple of the "
-            "patch size; change task.size or model.patch"
-        )
+    return task.height, task.width

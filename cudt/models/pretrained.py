@@ -1,6 +1,4 @@
-"""Pretrained models of transformers: their layers and final norm are found, their layers' states
-are read by hooks, and they are trained in full or by adapters.
-"""
+"""Pretrained models of transformers: layers and final norm are found, states are read by hooks."""
 
 from __future__ import annotations
 
@@ -41,22 +39,16 @@ class Anatomy:
     """The layers of a model, and its final norm."""
 
     layers: tuple[nn.Module, ...]
-    """The modules whose outputs are X_1 … X_L, in order; layers that share their weights are the
-    same module."""
+    """The modules whose outputs are X_1 … X_L; those that share weights are the same module."""
     final_norm: nn.Module | None
-    """The norm after the last layer of a pre-norm model, which belongs to the readout of every
-    layer."""
-    lists_norm: bool
-    """Whether the last hidden state that the model lists has gone through the norm."""
+    """The norm after the last layer of a pre-norm model, which belongs to every readout."""
 
 
 def dissect(model: Any, inputs: dict[str, Tensor]) -> Anatomy:
     """Find the layers in one forward pass: the modules whose outputs are the hidden states that the
-    model lists.
-
-    Families name and nest their layers differently, but all return `hidden_states`.
+    model lists. Families name and nest their layers differently, but all list these.
     """
-    calls, output = watched(model, inputs)
+    calls, output = _watched(model, inputs)
     embedding, *states = getattr(output, "hidden_states", None) or (None,)
     # Vision transformers list their last state without the norm, text models with it.
     closed = getattr(output, "last_hidden_state", states[-1] if states else None)
@@ -73,14 +65,11 @@ def dissect(model: Any, inputs: dict[str, Tensor]) -> Anatomy:
         layers, outputs = [call[0] for call in candidates], [call[2] for call in candidates]
         if len(outputs) != len(states) or not all(map(_same, outputs[:-1], states[:-1])):
             continue
-        lists_norm = not _same(outputs[-1], states[-1])
-        norms = [
-            call[0] for call in calls if _same(call[1], outputs[-1]) and _same(call[2], closed)
-        ]
         if _same(outputs[-1], closed):
-            return Anatomy(tuple(layers), None, lists_norm)
-        if norms:
-            return Anatomy(tuple(layers), norms[0], lists_norm)
+            return Anatomy(tuple(layers), None)
+        for module, given, made in calls:
+            if _same(given, outputs[-1]) and _same(made, closed):
+                return Anatomy(tuple(layers), module)
     raise UserError(
         f"{type(model).__name__}: cannot find the layers that produce its {len(states)} hidden "
         "states, and at most a norm after them"
@@ -88,12 +77,10 @@ def dissect(model: Any, inputs: dict[str, Tensor]) -> Anatomy:
 
 
 @torch.no_grad()
-def watched(model: Any, inputs: dict[str, Tensor]) -> tuple[list[Call], Any]:
+def _watched(model: Any, inputs: dict[str, Tensor]) -> tuple[list[Call], Any]:
     """The calls of all modules in one forward pass, in the order in which they finish, and its
-    output with hidden states.
-
-    The first such pass makes transformers add hooks to modules inside the layers, for good, which
-    torch.compile cannot trace. There is no function to remove them, so it is done here.
+    output with hidden states. transformers adds hooks for these, for good, which torch.compile
+    cannot trace: they are removed here.
     """
     before = [(one, set(one._forward_hooks), _HOOKED in vars(one)) for one in model.modules()]
     calls: list[Call] = []
@@ -105,10 +92,8 @@ def watched(model: Any, inputs: dict[str, Tensor]) -> tuple[list[Call], Any]:
         with hooked(model.modules(), keep):
             return calls, model(**inputs, output_hidden_states=True)
     except Exception as error:  # models that need other inputs raise many kinds of errors
-        what = "text" if "input_ids" in inputs else "images"
-        raise UserError(
-            f"{type(model).__name__} cannot be used as a model of {what}: {error}"
-        ) from None
+        what = f"{type(model).__name__} cannot read {', '.join(inputs)}"
+        raise UserError(f"{what}: {error}") from None
     finally:
         for module, hooks, was_hooked in before:
             for added in set(module._forward_hooks) - hooks:
@@ -142,9 +127,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 class Pretrained(LayeredModel):
-    """A model of transformers whose layers are read by hooks; subclasses register its modules under
-    the names of saved weights.
-    """
+    """A model of transformers whose layers are read by hooks; subclasses register its modules."""
 
     def __init__(self, anatomy: Anatomy) -> None:
         super().__init__()
@@ -167,9 +150,7 @@ class Pretrained(LayeredModel):
         return list(dict.fromkeys(self._anatomy[0].layers))
 
     def normed(self, state: Tensor) -> Tensor:
-        """The state after a pre-norm model's final norm, which belongs to the readout of every
-        layer.
-        """
+        """The state after a pre-norm model's final norm, which belongs to every readout."""
         norm = self._anatomy[0].final_norm
         return state if norm is None else norm(state)
 
@@ -198,17 +179,10 @@ class PretrainedText(Pretrained):
 
 
 def compile_layers(model: LayeredModel) -> None:
-    """Compile the forward pass of each layer, in place; names of weights and hooks stay as they
-    are.
+    """Compile the forward pass of each layer, in place; names of weights and hooks stay the same.
 
-    Layer by layer, because the layers to read and to back-propagate change between updates: a
-    compiled whole would be compiled anew for each choice. Layers of one kind share their code.
+    A compiled whole would be compiled anew whenever the layers to back-propagate change.
     """
-    if not model.layer_modules():
-        raise UserError(
-            f"training.compile: {type(model).__name__} has no layers that torch.compile can "
-            "compile one by one; set training.compile to false"
-        )
     for module in model.layer_modules():
         module.forward = torch.compile(module.forward)  # hooks run outside of it
 
@@ -219,14 +193,11 @@ def compile_layers(model: LayeredModel) -> None:
 def with_adapters(
     model: Any, lora: Lora, source: PretrainedName, task_type: str | None = None
 ) -> Any:
-    """The model wrapped by peft: its own weights are frozen, and only its adapters are trained.
+    """The model, loaded from `source`, wrapped by peft: only its adapters are trained.
 
-    The modules of the model stay the same objects; its linear layers are replaced by adapted ones.
-    Linear layers that are frozen before get no adapter: nothing uses their output. The model was
-    loaded from `source`; `task_type` is what peft calls a model with a head.
+    Linear layers that are frozen before get none: nothing uses their output.
     """
-    from peft import LoraConfig, get_peft_model  # it imports all of transformers, which takes long
-    from peft.tuners.lora import Embedding
+    from peft import LoraConfig, get_peft_model  # takes long
 
     linear = ((key, part) for key, part in model.named_modules() if isinstance(part, nn.Linear))
     config = LoraConfig(
@@ -239,16 +210,9 @@ def with_adapters(
     )
     try:
         # The version is stored with the adapter, which loads the same version of its base model.
-        adapted = get_peft_model(model, config, revision=source.revision)
+        return get_peft_model(model, config, revision=source.revision)
     except ValueError as error:
         raise UserError(f"model '{source}', {type(model).__name__}: {error}") from None
-    for key, module in adapted.base_model.model.named_modules():
-        if isinstance(module, Embedding):
-            raise UserError(
-                f"model.lora.targets: '{key}' is an embedding, which stays fixed; name linear "
-                "layers only"
-            )
-    return adapted
 
 
 def save_adapters(adapted: Any, folder: Path) -> None:
@@ -258,21 +222,22 @@ def save_adapters(adapted: Any, folder: Path) -> None:
 
 
 def save_encoder(encoder: Any, head: nn.Module | None, folder: Path) -> str:
-    """Save an encoder for transformers, or its adapters for peft, next to its configuration and its
-    readout; returns Python that loads the encoder.
-    """
+    """Save an encoder or its adapters, and its readout; returns Python that loads them."""
+    read = ""
     if head is not None:
+        read = "from safetensors.torch import load_file\n"
+        read += 'readout = load_file("FOLDER/readout.safetensors")  # of every layer\n'
         weights = {name: value.detach().cpu() for name, value in head.state_dict().items()}
         folder.mkdir(parents=True, exist_ok=True)
         save_file(weights, folder / "readout.safetensors")
     if hasattr(encoder, "peft_config"):
         save_adapters(encoder, folder)
         encoder.config.save_pretrained(folder)  # it has the names of the classes
-        name = "AutoPeftModelForFeatureExtraction"
-        return f'from peft import {name}\nencoder = {name}.from_pretrained("FOLDER")'
+        return read + loading("peft", "AutoPeftModelForFeatureExtraction")
     encoder.save_pretrained(folder)
-    # Without it, transformers would make a random pooler where cudt has none.
-    takes_option = "add_pooling_layer" in inspect.signature(type(encoder).__init__).parameters
-    lost = takes_option and getattr(encoder, "pooler", None) is None
-    given = '"FOLDER", add_pooling_layer=False' if lost else '"FOLDER"'
-    return f"from transformers import AutoModel\nencoder = AutoModel.from_pretrained({given})"
+    return read + loading("transformers", "AutoModel")
+
+
+def loading(library: str, name: str) -> str:
+    """Python that loads a model from FOLDER."""
+    return f'from {library} import {name}\nmodel = {name}.from_pretrained("FOLDER")'

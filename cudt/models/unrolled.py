@@ -5,15 +5,8 @@ With tokens x_1 … x_T in the rows of X, a layer attends symmetrically and then
     Z  = softmax(Y Yᵀ) X,  Y = X W₁ᵀ                  similar to a descent step on g₁
     X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)       a proximal gradient step on g₂
 
-W_s contains the residual connection (1−η)I. The energies, what theory guarantees for the two steps,
-and how much of it holds after training, are in docs/background/energies.md.
-
-`unrolled` reads texts. `unrolled_video` reads patches of pixels (patches.py): the rows of X are the
-patches of one position over T frames, and a layer's state is its reconstruction. Its weights start
-from cosines, like DUST's: W₁ = Dᵀ/‖D‖ with the overcomplete dictionary D, so that attention
-compares patches by their cosine coefficients, and W₂ = −I, so that W_s = I and a layer first passes
-on the output of attention. Pixels are scaled to 0 to 1: with 0 to 255 the products in attention
-would be in the millions, and the softmax would select a single frame instead of averaging.
+W_s contains the residual connection (1−η)I. The energies, and how much of the theory holds after
+training, are in docs/background/energies.md. `unrolled` reads texts, `unrolled_video` frames.
 """
 
 from __future__ import annotations
@@ -26,12 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from cudt.config import models as sections
-from cudt.config.schema import NamedSection
 from cudt.data import hub
 from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel, Visit, embedded_shape
-from cudt.models.patches import PatchModel, check_patches, overcomplete_dct, to_patches
+from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
 from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.tasks.text import TextClassification
@@ -47,9 +39,8 @@ Config = sections.Unrolled
 class _Gram(torch.autograd.Function):
     """Y Yᵀ of each sequence, −∞ in the columns of padding.
 
-    Autograd would take two products for the gradient of Y, one of them with a slow layout, and one
-    more pass for the mask; (G + Gᵀ) Y is one product, and the softmax makes G zero in the columns
-    of padding.
+    Its gradient (G + Gᵀ) Y is one product; autograd would take two. The softmax makes G zero in the
+    columns of padding.
     """
 
     @staticmethod
@@ -65,9 +56,7 @@ class _Gram(torch.autograd.Function):
 
 
 def attention(y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """softmax(Y Yᵀ), (sequences, T, T): the weights of attention with queries = keys = Y; padding
-    is masked.
-    """
+    """softmax(Y Yᵀ), (sequences, T, T): attention with queries = keys = Y; padding is masked."""
     logits: Tensor = _Gram.apply(y, mask)  # type: ignore[no-untyped-call]
     return torch.softmax(logits, dim=-1)
 
@@ -75,16 +64,12 @@ def attention(y: Tensor, mask: Tensor | None = None) -> Tensor:
 def relu_step(z: Tensor, w2: Tensor, step_size: float) -> Tensor:
     """ReLU(W_s z) with W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ), for each token."""
     identity = torch.eye(len(w2), dtype=w2.dtype, device=w2.device)
-    # W_s is formed first: it is smaller than z, so the residual connection takes no pass over the
-    # tokens.
+    # W_s is formed first, because it is smaller than z.
     return torch.relu_(z @ ((1 - step_size) * identity - (0.5 * step_size) * (w2 + w2.T)))
 
 
 class UnrolledLayer(nn.Module):
-    """A layer, X⁺ = ReLU(softmax(Y Yᵀ) X W_s) with Y = X W₁ᵀ; a module so that it can be compiled.
-
-    It gets its weights, because layers may share them.
-    """
+    """X⁺ = ReLU(softmax(Y Yᵀ) X W_s) with Y = X W₁ᵀ; a module so that it can be compiled."""
 
     def __init__(self, step_size: float) -> None:
         super().__init__()
@@ -101,15 +86,11 @@ class _Unrolled(LayeredModel):
     w1: nn.ParameterList
     w2: nn.ParameterList
 
-    def layer_weights(self, layer: int) -> tuple[Tensor, Tensor]:
-        """W₁ and W₂ of a layer, counted from 0."""
-        index = layer % len(self.w1)
-        return self.w1[index], self.w2[index]
-
     def states(self, x: Tensor, mask: Tensor | None = None) -> Iterator[Tensor]:
         """X_1 … X_L."""
         for layer in range(self.n_layers):
-            x = self.layer(x, *self.layer_weights(layer), mask)
+            index = layer % len(self.w1)
+            x = self.layer(x, self.w1[index], self.w2[index], mask)
             yield x
 
     def layer_modules(self) -> list[nn.Module]:
@@ -120,9 +101,7 @@ class _Unrolled(LayeredModel):
 
 
 class UnrolledTransformer(_Unrolled):
-    """Word and position embeddings, L unrolled layers, and one linear readout of the mean over
-    tokens.
-    """
+    """Word and position embeddings, L layers, and a linear readout of the mean over tokens."""
 
     def __init__(
         self, config: Config, words: nn.Embedding, max_length: int, n_classes: int
@@ -174,15 +153,13 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
         return UnrolledTransformer(config, nn.Embedding(n_words, config.width or 64), *sizes)
     if not isinstance(task, TextClassification):
         raise UserError(
-            "model.embeddings_from: this task has its own vocabulary, which a pretrained encoder "
-            "does not share; remove the key, or set task.name to imdb, mnli or text"
+            "model.embeddings_from: this task has a vocabulary of its own; remove the key"
         )
     weights = hub.load_encoder(config.source, data_root).get_input_embeddings().weight.detach()
     check_vocabulary(task.tokenizer, len(weights), config.source)
-    if config.width not in (None, width := weights.shape[1]):
+    if config.width not in (None, weights.shape[1]):
         raise UserError(
-            f"model.width = {config.width}: embeddings of '{config.source}' have width {width}; "
-            f"set model.width to {width}, or remove it"
+            f"model.width: embeddings of '{config.source}' have {weights.shape[1]}; remove the key"
         )
     words = nn.Embedding.from_pretrained(weights.clone(), freeze=False)
     model = UnrolledTransformer(config, words, *sizes)
@@ -195,7 +172,12 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
 
 
 class UnrolledVideo(PatchModel, _Unrolled):
-    """L unrolled layers on patches of pixels from 0 to 1."""
+    """L unrolled layers on the patches of one position over T frames; a state is a reconstruction.
+
+    Weights start from cosines, like DUST's: W₁ = Dᵀ/‖D‖, so that attention compares cosine
+    coefficients, and W₂ = −I, so that W_s = I and a layer first passes on the output of attention.
+    Pixels are scaled to 0 to 1: with 0 to 255 the softmax would select a single frame.
+    """
 
     def __init__(self, config: sections.UnrolledVideo, task: Task) -> None:
         super().__init__(config, task)
@@ -209,14 +191,6 @@ class UnrolledVideo(PatchModel, _Unrolled):
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         for state in self.states(to_patches(signal, self.patch) / PEAK):
             visit(PEAK * state)
-
-
-def check(
-    config: Config | sections.UnrolledVideo, task: NamedSection, data_root: Path | None
-) -> None:
-    """Refuse frames that do not fit the patches."""
-    if isinstance(config, sections.UnrolledVideo):
-        check_patches(config, task, data_root)
 
 
 def build(

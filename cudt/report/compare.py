@@ -28,11 +28,9 @@ import pandas as pd
 from cudt.config import plugins
 from cudt.config import recipe as recipes
 from cudt.config.differences import flat_settings, names_apart
-from cudt.config.recipe import NamedRecipe
 from cudt.report.frames import GROUP, Frames, each
 from cudt.utils.errors import UserError
-from cudt.utils.ranges import ranges
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command, ranges
 
 #: The paper's objective and the one that all others are compared with: both sides of its tables.
 CONSTRAINED, BASELINE = "constrained", "erm"
@@ -113,8 +111,7 @@ def _is_published(row: Any) -> bool:
 def _shipped_settings(name: str) -> dict[str, Any] | None:
     """The settings of a recipe that comes with cudt; None for other recipes."""
     try:
-        found, values = recipes.read_named(recipes.locate(name))
-        return flat_settings(NamedRecipe(found, recipes.validate(values, name)))
+        return flat_settings(recipes.load(name))
     except UserError:
         return None
 

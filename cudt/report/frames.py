@@ -29,7 +29,7 @@ from cudt.runs.info import FinishedInfo
 from cudt.runs.run import OWN, RunFolder, find_runs
 from cudt.utils.errors import UserError
 from cudt.utils.files import files_below
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command
 
 #: Runs that differ in nothing but their seed have these in common.
 GROUP = ["recipe", "objective", "variant"]

@@ -20,7 +20,7 @@ from cudt.evaluation.tables import area_under_curve
 from cudt.report.compare import BASELINE, CONSTRAINED, SIDES, Side, choose, pairs
 from cudt.report.frames import Frames
 from cudt.utils.errors import UserError
-from cudt.utils.shown import as_command
+from cudt.utils.text import as_command
 
 COLUMNS = [
     *("recipe", "objective", "variant", "against", "against_variant"),

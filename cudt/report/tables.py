@@ -17,7 +17,7 @@ from cudt.config.levels import scale_of
 from cudt.report.compare import SIDES
 from cudt.report.frames import GROUP, Frames
 from cudt.report.paired import Comparison, Quantities
-from cudt.utils.numbers import short_number
+from cudt.utils.text import short_number
 
 #: Rows shown in the terminal; table.csv has all.
 _MOST_ROWS = 30

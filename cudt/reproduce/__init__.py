@@ -1,13 +1,1 @@
-"""All of the paper's experiments with one command, cheapest first (`cudt reproduce`).
-
-scale.py                 the schema of recipes/reproduce/*.yaml, and its checks
-generated.py             the data and weights that the smoke scale generates
-needs.py                 which data and weights an experiment is missing, and how to get them
-stored.py                the reproduction in its storage, for workers that join
-evaluation.py            which runs are evaluated and answer instructions, and how, as trials
-queues.py                all trials of an experiment: training, evaluations, completions
-plan.py                  how far experiments are, their hours, and what is missing
-experiment_worker.py     what a worker process does
-run_experiments.py       start workers, watch the trials of all machines, write the report
-outcome.py               how the experiments ended
-"""
+"""All of the paper's experiments with one command, cheapest first (`cudt reproduce`)."""

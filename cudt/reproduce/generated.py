@@ -1,23 +1,22 @@
-"""The data and weights that the smoke scale generates: instructions, and a tiny Llama with random
-weights.
-"""
+"""What the smoke scale generates: instructions, and a tiny Llama with random weights."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.files import folder_next_to, write_if_changed
+from cudt.utils.device import survive_torchvision_mismatch
+from cudt.utils.files import folder_next_to, write_text
 
 #: Names below the data root, as the recipe smoke-llama uses them.
 MODEL = "tiny-llama"
-INSTRUCTIONS = Path("instructions.json")
+INSTRUCTIONS = "instructions.json"
 #: Instructions to answer, in AlpacaEval's format.
-QUESTIONS = Path("questions.json")
+QUESTIONS = "questions.json"
 _COLOURS = ("red", "blue", "green", "white", "black")
 _THINGS = ("door", "boat", "lamp", "coat")
 #: Standard deviation of the weights; larger than usual, so that the output of a random model
@@ -29,49 +28,28 @@ def make(folder: Path) -> None:
     """Write everything that the recipe smoke-llama reads into a folder, its data root; existing
     files are kept.
     """
-    write_if_changed(folder / INSTRUCTIONS, _as_json(_instructions()))
-    write_if_changed(
-        folder / QUESTIONS, _as_json([{"instruction": f"Name a {thing}."} for thing in _THINGS])
-    )
+    questions = [{"instruction": f"Name a {thing}."} for thing in _THINGS]
+    for name, rows in ((INSTRUCTIONS, _instructions()), (QUESTIONS, questions)):
+        write_text(folder / name, json.dumps(rows, indent=1) + "\n")
     model = folder / "models" / MODEL
     if not model.is_dir():
         _save_llama(model)
 
 
-def exists(folder: Path) -> bool:
-    return (folder / "models" / MODEL).is_dir()
-
-
-def _as_json(rows: list[dict[str, str]]) -> str:
-    return json.dumps(rows, indent=1) + "\n"
-
-
 def _instructions() -> list[dict[str, str]]:
     """Instructions whose answer repeats a colour; every other one has an input."""
     rows = []
-    for colour in _COLOURS:
-        for thing in _THINGS:
-            rows.append(
-                {
-                    "instruction": f"Paint the {thing} {colour}.",
-                    "input": "",
-                    "output": f"a {colour} {thing}",
-                }
-            )
-            rows.append(
-                {
-                    "instruction": f"Which {thing}?",
-                    "input": colour,
-                    "output": f"the {colour} {thing}",
-                }
-            )
+    for colour, thing in itertools.product(_COLOURS, _THINGS):
+        asked, told = f"Paint the {thing} {colour}.", f"a {colour} {thing}"
+        rows.append({"instruction": asked, "input": "", "output": told})
+        asked, told = f"Which {thing}?", f"the {colour} {thing}"
+        rows.append({"instruction": asked, "input": colour, "output": told})
     return rows
 
 
 def _save_llama(target: Path) -> None:
     """Save a model folder that transformers loads; an interrupted call leaves no partial folder."""
     survive_torchvision_mismatch()
-    # Imported only now, after the fix above.
     from transformers import AutoModelForCausalLM, LlamaConfig
     from transformers.utils import logging
 
@@ -97,7 +75,6 @@ def _save_llama(target: Path) -> None:
             torch.manual_seed(0)
             AutoModelForCausalLM.from_config(config).save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
-        temporary.chmod(0o755)
         temporary.replace(target)
 
 

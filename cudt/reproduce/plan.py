@@ -1,131 +1,170 @@
-"""The plan of a reproduction: how far each experiment is, its hours, and what is missing, without
-running any.
-"""
+"""How far each experiment of a reproduction is, its hours, and what is missing; runs nothing."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
+from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from cudt.reproduce import needs
-from cudt.reproduce.evaluation import chosen, is_evaluated, n_evaluations
-from cudt.reproduce.queues import own_options
-from cudt.reproduce.scale import Experiment, Reproduction
-from cudt.reproduce.stored import ReproduceOptions
-from cudt.sweep import plan as sweep_plans
-from cudt.utils.ranges import ranges
+from cudt.config import other_data
+from cudt.config.other_data import OtherData
+from cudt.config.recipe import NamedRecipe
+from cudt.config.schema import NamedSection
+from cudt.data import hub
+from cudt.evaluation import evaluate
+from cudt.evaluation.evaluate import Grid
+from cudt.models.base import check_model
+from cudt.reproduce.scale import Experiment, Scale
+from cudt.runs.run import Run, open_run
+from cudt.sweep import results
+from cudt.sweep.command import known_studies
+from cudt.sweep.studies import ArmStudy, own_storage
+from cudt.sweep.worker import SweepOptions
+from cudt.tasks.base import status_of
+from cudt.utils.errors import UserError
+from cudt.utils.text import ranges
+
+
+class Evaluation(NamedTuple):
+    """One run on the test data of one task."""
+
+    run: Run
+    grid: Grid
+    n_samples: int
+    with_exits: bool
 
 
 @dataclass(frozen=True)
-class PlannedExperiment:
-    """An experiment: its progress, and what it is missing."""
+class Progress:
+    """How far an experiment is."""
 
     experiment: Experiment
-    cells: int
+    n_runs: int
     left: int
     """Runs that are not trained yet."""
-    evaluations: int
-    evaluations_left: int
+    runs: list[Run]
+    """The runs to evaluate; empty until all are trained."""
+    evaluations: list[Evaluation]
+    """What is left to evaluate."""
+    failed: list[str]
     missing: list[str]
-    """What it cannot run without."""
-    unanswerable: list[str]
-    """What only its completions are missing."""
-    untestable: list[str]
-    """What only its evaluations on other data are missing."""
+    """What the experiment cannot run without, and how to get it."""
+    partly: list[str]
+    """What only its completions or tests on other data are missing."""
 
     @property
     def is_done(self) -> bool:
-        return not self.left and not self.evaluations_left
-
-    @property
-    def hours(self) -> float:
-        """What the experiment takes in all; 0 if it is done."""
-        return 0.0 if self.is_done else self.experiment.listed.hours
+        return not (self.left or self.evaluations or self.failed or self.partly)
 
 
-def make(reproduction: Reproduction, options: ReproduceOptions) -> list[PlannedExperiment]:
-    """What is left of each experiment, and what it is missing, in the order in which they run."""
-    return [_planned(experiment, options) for experiment in reproduction.in_order]
+def make(scale: Scale, options: SweepOptions) -> list[Progress]:
+    """How far the experiments are, in the order in which they run."""
+    url = options.storage or own_storage(options.out)
+    studies = known_studies([one.sweep for one in scale.experiments], url)
+    found = [_progress(*pair, options) for pair in zip(scale.experiments, studies, strict=True)]
+    if scale.generated:
+        # The data need not exist yet: the command generates them.
+        found = [replace(one, missing=[], partly=[]) for one in found]
+    return found
 
 
-def _planned(experiment: Experiment, options: ReproduceOptions) -> PlannedExperiment:
-    own = own_options(experiment, options)
-    cells = sweep_plans.cells(experiment.sweep, own)
-    arms = sweep_plans.known_studies(experiment.sweep, own)
-    runs = chosen(experiment, arms) if arms and all(arm.is_done for arm in arms) else []
-    evaluated = sum(is_evaluated(experiment, own.out / run.path, own.data_root) for run in runs)
-    evaluations = n_evaluations(experiment)
-    # Generated data need not exist yet: the command generates them.
-    is_generated = experiment.listed.generated
-    return PlannedExperiment(
-        experiment,
-        len(cells),
-        sum(cell.state in sweep_plans.TO_DO for cell in cells),
-        evaluations,
-        evaluations - evaluated,
-        missing=[] if is_generated else needs.missing(experiment, own.data_root),
-        unanswerable=[] if is_generated else needs.missing_instructions(experiment, own.data_root),
-        untestable=needs.missing_other(experiment, own.data_root),
-    )
+def _progress(experiment: Experiment, arms: list[ArmStudy], options: SweepOptions) -> Progress:
+    sweep, root = experiment.sweep, options.data_root
+    task, asked, partly = sweep.first_recipe.settings.task, list[OtherData | None]([None]), []
+    for name in experiment.on:
+        other = other_data.named(task, name, "on")
+        problems = [f"on {name}: {one}" for one in _missing_data(other.task, root)]
+        partly += problems
+        asked += [] if problems else [other]
+    if (answers := experiment.completions) and not (file := answers.file(root)).is_file():
+        how = answers.get.replace("FOLDER", shlex.quote(str(file.parent)))
+        partly.append(f"completions: file {file} does not exist; {how}")
+    runs, evaluations, failed = list[Run](), list[Evaluation](), list[str]()
+    left, trials = sum(arm.n_left for arm in arms), results.wide(sweep, arms)
+    if n_failed := sum(trials["state"] == "failed"):
+        table = sweep.folder(options.out) / "trials_wide.csv"
+        failed.append(f"{n_failed} runs: see {table}, retry them with --retry-failed")
+    chosen = results.best_of_arms(trials, sweep) if experiment.evaluate == "best" else trials
+    for path in chosen["run"][chosen["score"].notna()] if not left else []:
+        try:
+            runs.append(run := open_run(options.out / path))
+            for on in asked:
+                grid = Grid(perturbations=experiment.perturbations, on=on)
+                # Pictures are of the run's own data.
+                one = Evaluation(run, grid, 0 if on else experiment.samples, experiment.exits)
+                if evaluate.missing(run, grid, one.n_samples, with_exits=one.with_exits):
+                    evaluations.append(one)
+        except UserError as error:
+            failed.append(str(error))
+    lacking, n_runs = missing(sweep.first_recipe, root), sum(arm.budget for arm in arms)
+    return Progress(experiment, n_runs, left, runs, evaluations, failed, lacking, partly)
+
+
+def missing(recipe: NamedRecipe, data_root: Path | None) -> list[str]:
+    """What a recipe cannot be trained without, and how to get it; nothing is loaded."""
+    settings, found = recipe.settings, []
+    try:
+        check_model(settings.model, data_root)
+        if settings.model.tokenizer_source is not None:
+            hub.check(settings.model.tokenizer_source, data_root)
+    except UserError as error:
+        found.append(str(error))
+    return [*found, *_missing_data(settings.task, data_root)]
+
+
+def _missing_data(task: NamedSection, data_root: Path | None) -> Iterator[str]:
+    found = status_of(task, data_root)
+    if found is not None and found.problem and not found.is_elsewhere:
+        yield f"dataset {found.name}: {found.problem}"
 
 
 # ---------------------------------------------------------------- printing
 
 
-def table(plan: list[PlannedExperiment]) -> Table:
-    """Each experiment and what it reproduces, in the order in which they run."""
-    rows = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "experiment", "runs", "evaluated", "hours"):
-        right = name != "experiment"
-        rows.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
-    for number, row in enumerate(plan, 1):
-        marks = "*" * bool(row.missing) + "†" * bool(row.unanswerable) + "‡" * bool(row.untestable)
-        rows.add_row(
-            str(number),
-            Text.assemble(row.experiment.name, "\n", (row.experiment.listed.reproduces, "dim")),
-            f"{row.cells - row.left}/{row.cells}",
-            f"{row.evaluations - row.evaluations_left}/{row.evaluations}",
-            "done" if row.is_done else f"{_amount(row.hours)} {marks}".rstrip(),
-        )
-    return rows
+def show(made: list[Progress], machine: str, console: Console) -> None:
+    """Print a line for each experiment, what is missing, and what is left."""
+    rows, needed = Table(box=None, padding=(0, 2, 0, 0)), dict[str, list[int]]()
+    for column in ("", "name", "sweep", "runs", "hours"):
+        rows.add_column(column, justify="left" if column in ("name", "sweep") else "right")
+    for number, row in enumerate(made, 1):
+        experiment, sweep = row.experiment, row.experiment.sweep
+        marks = "*" * bool(row.missing) + "†" * bool(row.partly)
+        state = "failed" if row.failed else "done" if row.is_done else _amount(experiment.hours)
+        count = f"{row.n_runs - row.left}/{row.n_runs}"
+        title = f"{sweep.name} · {sweep.recipe_name}"
+        rows.add_row(f"{number}", experiment.name, title, count, f"{state} {marks}".rstrip())
+        for item in row.missing + row.partly:
+            needed.setdefault(item, []).append(number)
+    console.print(rows)
+    if needed:
+        say(console, "missing; experiments with * are skipped, those with † run without it:")
+    for item, numbers in needed.items():
+        say(console, f"  for {ranges(numbers)}: {item}")
+    hours = sum(row.experiment.hours for row in made if not row.is_done)
+    say(console, f"{sum(row.left for row in made):,} runs to train, {_amount(hours)} hours")
+    say(console, f"hours: {machine}")
 
 
-def lines(plan: list[PlannedExperiment], machine: str) -> list[str]:
-    """The lines below the table: what is missing, the totals, and what the hours are."""
-    left, evaluations = sum(row.left for row in plan), sum(row.evaluations_left for row in plan)
-    total = f"{left:,} runs to train and {evaluations:,} to evaluate; {_amount(sum(row.hours for row in plan))} hours"
-    if skipped := sum(row.hours for row in plan if row.missing):
-        total += f", {_amount(skipped)} of them for what is skipped"
-    return [*_missing_lines(plan), total, f"hours: {machine}"]
+def say(console: Console, text: str) -> None:
+    """Print a text in lines of the console's width; a command in backticks is not broken."""
+    whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\0"), text)
+    wrapper = textwrap.TextWrapper(
+        console.width - 1,
+        subsequent_indent=" " * 6,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in wrapper.wrap(whole):
+        console.print(line.replace("\0", " "), soft_wrap=True, highlight=False)
 
 
 def _amount(hours: float) -> str:
     """`1,180`, `5.4` or `0.36`."""
     return f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
-
-
-def _missing_lines(plan: list[PlannedExperiment]) -> Iterator[str]:
-    """Each missing item once, with the numbers of the experiments that need it."""
-    yield from _needed(
-        "* missing; the experiments that need it are skipped:", [row.missing for row in plan]
-    )
-    yield from _needed(
-        "† missing; only the completions are skipped:", [row.unanswerable for row in plan]
-    )
-    yield from _needed(
-        "‡ missing; only evaluations on it are skipped:", [row.untestable for row in plan]
-    )
-
-
-def _needed(heading: str, of_rows: list[list[str]]) -> Iterator[str]:
-    needed: dict[str, list[int]] = {}
-    for number, items in enumerate(of_rows, 1):
-        for item in items:
-            needed.setdefault(item, []).append(number)
-    if needed:
-        yield heading
-    for item, numbers in needed.items():
-        yield f"  for {ranges(numbers)}: {item}"

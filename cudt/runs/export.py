@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cudt.config.levels import distribution, scale_of
 from cudt.runs.run import Run
 from cudt.utils.errors import UserError
-from cudt.utils.files import folder_next_to, make_readable, write_text
+from cudt.utils.files import folder_next_to, write_text
 
 if TYPE_CHECKING:
     from cudt.models.layer_losses import LayerwiseLosses
@@ -26,9 +26,7 @@ def export(run: Run, layerwise: LayerwiseLosses, folder: Path) -> None:
     """
     if folder.exists():
         raise UserError(f"{folder}: already exists; give a new folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder_next_to(folder) as temporary:
-        made = temporary / folder.name
+    with folder_next_to(folder) as made:
         lines = layerwise.model.save_pretrained(made)
         if lines is None:
             name = run.recipe.settings.model.name
@@ -36,11 +34,10 @@ def export(run: Run, layerwise: LayerwiseLosses, folder: Path) -> None:
         if layerwise.task.tokenizer is not None:
             layerwise.task.tokenizer.save_pretrained(made)
         # Replaces peft's own card, which is an empty template.
-        write_text(
-            made / "README.md", card(run, made, lines.strip().replace("FOLDER", folder.name))
-        )
+        write_text(made / "README.md", card(run, made, lines.replace("FOLDER", folder.name)))
         for file in made.iterdir():
-            make_readable(file)
+            # safetensors writes files that only their owner can read.
+            file.chmod(0o644)
         made.replace(folder)
 
 
@@ -48,57 +45,58 @@ def card(run: Run, folder: Path, lines: str) -> str:
     """The card of an exported model in Markdown; no licence, because that of the base model and of
     the data is not known.
     """
-    info, library = run.finished_info(), "transformers"
-    if (folder / "adapter_config.json").is_file():
-        library = "peft"
+    info = run.finished_info()
+    library = "peft" if (folder / "adapter_config.json").is_file() else "transformers"
     base = getattr(run.recipe.settings.model, "pretrained", None)
-    head = ["---", f"library_name: {library}", *([f"base_model: {base}"] if base else [])]
-    head += [
-        "tags:",
-        "- cudt",
-        "- layerwise-descent",
-        "---",
-        "",
-        f"# {info.recipe}, {info.objective}",
-    ]
-    begun = (
-        f"Trained by cudt {info.versions.get('cudt', '')} with the recipe `{info.recipe}`, "
-        f"objective `{info.objective}`, seed {info.seed}, on noise of γ = {info.gamma_train:g} "
-        f"(σ = γ·σ_x, σ_x = {info.sigma_x.training:.4g})."
-    )
     asked = "(1 − α_1)·…·(1 − α_l)·f_0" if info.form == "ladder" else "(1 − α_l)·f_(l−1)"
-    kept = "kept" if info.feasible else "not all kept"
     constrained = (
         f"Every layer was asked to lower the loss, f_l ≤ {asked}, from f_0 = {info.reference:.4g}; "
-        f"on validation data the constraints are {kept}."
+        f"on validation data the constraints are {'kept' if info.feasible else 'not all kept'}."
     )
-    text = [*head, "", begun, "", _OBJECTIVES.get(info.objective, constrained), ""]
-    text += ["| layer | validation loss | allowed | constraint |", "|---|---|---|---|"]
-    text += [
-        f"| {one.layer} | {one.loss:.4g} | {one.allowed:.4g} | {one.verdict} |"
+    verdicts = (
+        f"| {one.layer} | {one.loss:.4g} | {one.allowed:.4g} | {one.verdict} |\n"
         for one in info.verdicts
-    ]
-    needed = "peft and transformers" if library == "peft" else "transformers"
-    load = ["## Load", "", f"With {needed}; cudt is not needed.", "", "```python", lines, "```"]
-    return "\n".join([*text, *_under_noise(run), "", *load, ""])
+    )
+    return f"""---
+library_name: {library}
+{f"base_model: {base}" if base else ""}
+tags: [cudt, layerwise-descent]
+---
+
+# {info.recipe}, {info.objective}
+
+Trained by cudt {info.versions.get("cudt", "")} with the recipe `{info.recipe}`, objective \
+`{info.objective}`, seed {info.seed}, on noise of γ = {info.gamma_train:g} (σ = γ·σ_x, \
+σ_x = {info.sigma_x.training:.4g}).
+
+{_OBJECTIVES.get(info.objective, constrained)}
+
+| layer | validation loss | allowed | constraint |
+|---|---|---|---|
+{"".join(verdicts)}{_under_noise(run)}
+## Load
+
+With {"peft and transformers" if library == "peft" else "transformers"}; cudt is not needed.
+
+```python
+{lines.strip()}
+```
+"""
 
 
-def _under_noise(run: Run) -> list[str]:
+def _under_noise(run: Run) -> str:
     """The test metric at each noise level; empty before an evaluation."""
     info, ood = run.finished_info(), run.rows("ood")
     if ood.empty:
-        return []
+        return ""
     better = "higher" if info.metric.higher_is_better else "lower"
-    found = [
-        *("", f"## Under noise ({info.metric.name}, {better} is better)", ""),
-        *("| noise | level | | value | 95 % interval | examples |", "|---|---|---|---|---|---|"),
-    ]
+    found = f"\n## Under noise ({info.metric.name}, {better} is better)\n\n"
+    found += "| noise | level | | value | 95 % interval | examples |\n|---|---|---|---|---|---|\n"
     for noise, gamma in ood[["noise", "gamma"]].drop_duplicates().itertuples(index=False):
         rows = ood[(ood["noise"] == noise) & (ood["gamma"] == gamma)]
         value, low, high = rows[["value", "low", "high"]].mean()
         place = distribution(noise, gamma, info.gamma_train)
         interval = f"{low:.4g} to {high:.4g}" if low == low else ""
-        level = f"{scale_of(noise).symbol} = {gamma:g}"
-        n = rows["n"].iloc[0]
-        found.append(f"| {noise} | {level} | {place} | {value:.4g} | {interval} | {n} |")
+        level, n = f"{scale_of(noise).symbol} = {gamma:g}", rows["n"].iloc[0]
+        found += f"| {noise} | {level} | {place} | {value:.4g} | {interval} | {n} |\n"
     return found

@@ -21,7 +21,7 @@ class InfoPart(BaseModel):
 
 
 class MetricInfo(InfoPart):
-    """The task's metric: the mean score of the examples, or its root (`of_mean`)."""
+    """The task's metric: the mean score of the examples, or its root, as `of_mean` says."""
 
     name: str
     higher_is_better: bool
@@ -37,9 +37,7 @@ class BestEpoch(InfoPart):
 
 
 class StoppedEarly(InfoPart):
-    """Where `training.early_stopping` ended a training, after so many validations without better
-    weights.
-    """
+    """Where training ended early, after so many validations without better weights."""
 
     epoch: int
     step: int
@@ -91,7 +89,6 @@ class RunInfo(InfoPart):
     task_version: int | None = None
     training_data: str | None = None  # fingerprint of training and validation data
     data_notes: dict[str, int] = {}  # examples that were truncated or skipped, by reason
-    data_root: str | None = None  # that of training; None for the default
     revisions: dict[str, str] = {}  # commits on the hub of the `model` and of the data (`task`)
     frozen_weights: str | None = None  # fingerprint of pretrained weights that are not trained
     metric: MetricInfo | None = None

@@ -11,8 +11,8 @@
         extra/            samples (pictures) and completions, if they were asked for
 
 history.csv is appended to while the run trains. Every other file is written under a temporary name
-and renamed. run.json has the SHA-256 of every file that is written whole: of both versions while
-one replaces the other, so that a reader accepts it at any moment.
+and renamed. run.json has the SHA-256 of every finished file: of both versions while one replaces
+the other, so that a reader accepts it at any moment.
 """
 
 from __future__ import annotations
@@ -20,22 +20,20 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
 
 from cudt.config import recipe as recipes
 from cudt.config.recipe import NamedRecipe
 from cudt.config.schema import Weights
 from cudt.runs.info import FinishedInfo, RunInfo
 from cudt.utils import processes
-from cudt.utils.errors import DamagedFileError, DataWarning, UserError
+from cudt.utils.errors import DamagedFileError, UserError
 from cudt.utils.files import delete_temporaries, digest_of, files_below, replacing, write_text
 
 if TYPE_CHECKING:
@@ -54,11 +52,8 @@ EXAMPLES = "examples.parquet"
 OWN = "own"
 #: Whoever writes into a run folder holds the lock of this file.
 LOCK_FILE = ".lock"
-#: Seconds to wait for the lock before the run counts as in use.
-_PATIENCE = 0.2
 #: What other commands than `cudt train` write.
 _EVALUATED = ("ood.csv", EXAMPLES, "extra/")
-_Info = TypeVar("_Info", bound=RunInfo)
 
 
 @dataclass(frozen=True)
@@ -71,33 +66,25 @@ class RunFolder:
 
     def info(self) -> RunInfo:
         """run.json as it is now; all defaults if it does not exist yet."""
-        return self._validated(RunInfo)
+        return RunInfo.model_validate(self._values())
 
     def finished_info(self) -> FinishedInfo:
         """run.json of a finished run; a UserError for a run that is not finished."""
-        status = self.info().status
-        if status != "finished":
+        if (status := self.info().status) != "finished":
             raise UserError(
                 f"'{self.path}' is {status or 'not started'}, not finished; "
                 "run `cudt train` with the same recipe and settings to resume it"
             )
-        return self._validated(FinishedInfo)
+        return FinishedInfo.model_validate(self._values())
 
     def update_info(self, changes: RunInfo) -> None:
         """Replace in run.json the keys that `changes` sets."""
         before = self._values()
         values = {**before, **changes.model_dump(exclude_unset=True)}
-        if values == before:
-            return
-        text = json.dumps({**values, "sha256": _digest(values)}, indent=2, ensure_ascii=False)
-        write_text(self.path / "run.json", f"{text}\n")
-
-    def _validated(self, kind: type[_Info]) -> _Info:
-        try:
-            return kind.model_validate(self._values())
-        except ValidationError as error:
-            key, reason = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
-            raise self.damage("run.json", f"{key}: {reason}") from None
+        if values != before:
+            sealed = {**values, "sha256": _digest(values)}
+            text = json.dumps(sealed, indent=2, ensure_ascii=False)
+            write_text(self.path / "run.json", f"{text}\n")
 
     def _values(self) -> dict[str, Any]:
         """run.json without the SHA-256 of itself; empty if there is none."""
@@ -107,7 +94,7 @@ class RunFolder:
                 raise ValueError("its content is not what was written")
         except FileNotFoundError:
             return {}
-        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        except (ValueError, AttributeError, TypeError) as error:
             raise self.damage("run.json", str(error)) from None
         return values
 
@@ -120,18 +107,16 @@ class RunFolder:
         """
         with replacing(self.path / name) as temporary:
             yield temporary
-            new, before = digest_of(temporary), self.info().files.get(name, [None])
-            self._record({name: [*dict.fromkeys([new, *before])]})
-        self._record({name: [new]})
+            new, files = digest_of(temporary), self.info().files
+            self.update_info(RunInfo(files={**files, name: [new, *files.get(name, [None])]}))
+        self.update_info(RunInfo(files={**files, name: [new]}))
 
-    def seal(self, *names: str) -> None:
-        """Record the SHA-256 of files as they are now on disk."""
-        self._record({name: [digest_of(self.path / name)] for name in names})
-
-    def forget(self, *names: str) -> None:
-        """Drop the SHA-256 of files that are to be deleted, or that the user has deleted."""
-        if known := {*names} & {*self.info().files}:
-            self._record({name: [] for name in known})
+    def delete(self, *names: str) -> None:
+        """Delete files, and their SHA-256, also of files that the user has deleted."""
+        files = {name: one for name, one in self.info().files.items() if name not in names}
+        self.update_info(RunInfo(files=files))
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
 
     def check(self, name: str) -> None:
         """Refuse a file that is not as it was written, with a DamagedFileError."""
@@ -154,10 +139,6 @@ class RunFolder:
             again = "delete it and repeat the command that wrote it"
         return DamagedFileError(self.path / name, reason, f"restore it, or {again}")
 
-    def _record(self, changes: Mapping[str, Sequence[str | None]]) -> None:
-        files = {**self.info().files, **changes}
-        self.update_info(RunInfo(files={name: [*one] for name, one in files.items() if one}))
-
     # ---------------------------------------------------------------- tables
 
     def read_table(self, name: str) -> pd.DataFrame:
@@ -169,20 +150,16 @@ class RunFolder:
 
         if name not in TABLES:
             raise UserError(f"no table '{name}'; a run has {', '.join(TABLES)}")
-        types, file = TABLES[name], f"{name}.csv"
+        types = TABLES[name]
         try:
-            content = self.read(file)
+            content = self.read(f"{name}.csv")
             # history.csv may grow while it is read: its last line may be incomplete.
             content = content[: content.rfind(b"\n") + 1]
             # As texts first: some versions of pandas lose the last digit of a number.
             table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
-            if list(table.columns) != list(types):
-                raise ValueError(f"expected columns {', '.join(types)}")
-            return table.astype(types)
+            return table[[*types]].astype(types)
         except FileNotFoundError:
             return pd.DataFrame({column: pd.Series(dtype=one) for column, one in types.items()})
-        except (ValueError, OverflowError) as error:
-            raise self.damage(file, str(error).strip().split("\n")[0]) from None
 
     def write_table(self, name: str, rows: pd.DataFrame) -> None:
         """Write a table, replacing its file."""
@@ -201,8 +178,6 @@ class RunFolder:
             return pd.read_parquet(self.path / EXAMPLES, columns=columns, filters=filters)
         except FileNotFoundError:
             return pd.DataFrame(columns=columns or [*KEYS, "id", "group", "weight"])
-        except (OSError, ValueError) as error:
-            raise self.damage(EXAMPLES, str(error).strip().split("\n")[0]) from None
 
     def write_examples(self, rows: pd.DataFrame) -> None:
         """Write examples.parquet, replacing it."""
@@ -213,29 +188,23 @@ class RunFolder:
 
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:
-        """Keep other commands from writing into the folder, which is created; the lock ends with
-        the process. Of processes that work together, the main one holds it for all.
+        """Keep other commands from writing into the folder, which is created. Of processes that
+        work together, the main one holds the lock for all.
 
-        If another command holds the lock, wait for it or raise a UserError.
+        If another command holds it, wait for it or raise a UserError.
         """
         if not processes.is_main_process():
             yield
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / LOCK_FILE)
         try:
-            lock.acquire(timeout=_PATIENCE)
+            with FileLock(self.path / LOCK_FILE, timeout=-1 if wait else 0.2):
+                delete_temporaries(self.path)  # of killed writers
+                yield
         except Timeout:
-            used = f"{self.path}: another process is using this run"
-            if not wait:
-                raise UserError(f"{used}; wait for it to end, or stop it") from None
-            warnings.warn(f"{used}; waiting for it to end", DataWarning, stacklevel=3)
-            lock.acquire()
-        try:
-            delete_temporaries(self.path)  # of killed writers
-            yield
-        finally:
-            lock.release()
+            raise UserError(
+                f"{self.path}: another process is using this run; wait for it to end, or stop it"
+            ) from None
 
 
 def _digest(values: Mapping[str, Any]) -> str:
@@ -294,38 +263,8 @@ def write_recipe(run: Run) -> None:
             temporary.write_bytes(content)
 
 
-def data_root_of(run: RunFolder, given: Path | None) -> Path | None:
-    """The given data root; without one, that of the run's training."""
-    recorded = run.info().data_root
-    if given is not None or recorded is None:
-        return given
-    if (root := run.path / recorded).is_dir():
-        return root
-    gone = (
-        f"'{run.path}' was trained with the data root '{recorded}', which does not exist any more"
-    )
-    warnings.warn(f"{gone}; if data are missing, give --data-root", DataWarning, stacklevel=2)
-    return None
-
-
-def check_same_data(run: RunFolder, fingerprint: str) -> None:
-    """Refuse other training data than the run was started with: results would mix experiments."""
-    _refuse_other(run, run.info().training_data, fingerprint, "training data or tokenizer")
-
-
-def check_same_base(run: RunFolder, digest: str) -> None:
-    """Refuse other frozen weights than the run was trained with."""
-    _refuse_other(run, run.info().frozen_weights, digest, "pretrained weights of the same name")
-
-
-def check_same_test(run: Run, fingerprint: str) -> None:
-    """Refuse other test data than before: one curve would mix two test sets."""
-    info = run.info()
-    known = {OWN: info.test_data, **{name: one.test_data for name, one in info.other_tests.items()}}
-    _refuse_other(run, known.get(run.data), fingerprint, "test data or tokenizer")
-
-
-def _refuse_other(run: RunFolder, before: str | None, now: str, what: str) -> None:
+def check_same(run: RunFolder, what: str, before: str | None, now: str) -> None:
+    """Refuse other data or frozen weights than the run was started with, by their fingerprints."""
     if before not in (None, now):
         raise UserError(
             f"'{run.path}' was started with other {what} (fingerprint {before}, now {now}); "
@@ -345,25 +284,19 @@ def run_for(recipe: NamedRecipe, out: Path) -> Run:
 
 def open_run(path: Path, weights: Weights | None = None) -> Run:
     """The run in an existing folder, with its own weights unless others are named."""
-    if not path.is_dir():
-        raise UserError(f"run folder '{path}' does not exist")
     if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():
-        inside = [found.parent for found in files_below(path, ["run.json"])]
-        hint = (
-            f"; {len(inside)} run folders are below it, for example {inside[0]}" if inside else ""
-        )
-        raise UserError(f"'{path}' is not a run folder (recipe.yaml or run.json is missing){hint}")
+        raise UserError(f"'{path}' is not a run folder (recipe.yaml or run.json is missing)")
     RunFolder(path).check("recipe.yaml")
     return Run(path, recipes.load_resolved(path / "recipe.yaml")).with_weights(weights)
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
-    """Every run folder below some folders, sorted, each once."""
+    """Every run folder below some folders, each once; hidden folders are unfinished work."""
     found: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"folder '{folder}' does not exist")
-        # A run has a recipe.yaml before its run.json. Hidden folders are unfinished work.
+        # A run has a recipe.yaml before its run.json.
         paths = {file.parent for file in files_below(folder, ["recipe.yaml", "run.json"])}
         for path in sorted(paths):
             if not any(part.startswith(".") for part in path.relative_to(folder).parts):

@@ -1,8 +1,7 @@
 """The files in a sweep's folder:
 
 sweep.yaml       the search file; its recipe is base.yaml, the recipe as it was when the sweep began
-sweep.json       score, progress, and the command that resumes the sweep (see info.py)
-trials.csv       long: setting, arm, trial, name, value
+sweep.json       what was searched, by which score, and progress
 trials_wide.csv  one row per trial
 best.csv         the best trial of each arm in each setting, and what the arm spent
 best.yaml        the recipe of the best run of all; best/ has one for each arm in each setting
@@ -12,6 +11,7 @@ logs/            the output of the workers
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,233 +20,133 @@ from typing import Any
 import pandas as pd
 
 from cudt import __version__
-from cudt.sweep.definition import BASE_FILE, Sweep, as_word, setting_name
-from cudt.sweep.info import ArmInfo, SweepInfo, write_info
-from cudt.sweep.search import Scalar
-from cudt.sweep.study import ArmStudy
+from cudt.sweep.search import Range, Sweep, as_word, label
+from cudt.sweep.studies import ArmStudy
 from cudt.utils.files import file_name, write_text
 
-LONG = ["setting", "arm", "trial", "name", "value"]
 #: The columns of a trial besides its settings.
-FACTS = [
-    "run",
-    "seconds",
-    "deaths",
-    "updates",
-    "best_epoch",
-    "validation_loss",
-    "validation_metric",
-    "feasible",
-    "monotone",
-    "reason",
-]
+FACTS = (
+    *("run", "seconds", "updates", "best_epoch", "validation_loss", "validation_metric"),
+    *("feasible", "violated", "monotone", "reason"),
+)
 
 
 @dataclass(frozen=True)
 class Results:
     """A sweep's tables."""
 
+    sweep: Sweep
     folder: Path
     trials: pd.DataFrame
     best: pd.DataFrame
-    sweep: Sweep
     left: int
-    """Cells that are waiting or running."""
+    """Cells without a result."""
 
-    def arm_keys(self, arm: str) -> list[str]:
-        """The recipe keys that an arm varies."""
-        return _arm_keys(self.sweep, arm)
-
-    @property
-    def n_failed(self) -> int:
-        return int((self.trials["state"] == "failed").sum())
-
-    @property
-    def n_pruned(self) -> int:
-        return int((self.trials["state"] == "pruned").sum())
-
-    @property
-    def n_finished(self) -> int:
-        return int((self.trials["state"] == "finished").sum())
+    def count(self, state: str) -> int:
+        """The number of trials in a state."""
+        return int((self.trials["state"] == state).sum())
 
 
-def write_definition(sweep: Sweep, folder: Path) -> None:
-    write_text(folder / BASE_FILE, sweep.base_text())
-    write_text(folder / "sweep.yaml", sweep.text())
-
-
-def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path, command: str) -> Results:
-    """Write every file except the studies themselves; `command` is the one that resumes the
-    sweep.
-    """
+def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path) -> Results:
+    """Write every file except the studies."""
     trials = wide(sweep, studies)
-    left = sum(study.left for study in studies)
-    prunes = bool(sweep.search.pruning_arms)
-    best = best_of_arms(
-        trials, sweep.search.score.direction, list(sweep.search.settings), prunes=prunes
-    )
-    made = Results(folder, trials, best, sweep, left)
-    tables = {"trials_wide.csv": trials, "trials.csv": long(trials), "best.csv": made.best}
-    for name, table in tables.items():
-        write_text(folder / name, table.to_csv(index=False))
-    write_info(folder, _info(made, command))
-    _write_best(sweep, studies, made)
+    best = best_of_arms(trials, sweep)
+    made = Results(sweep, folder, trials, best, sum(one.n_left for one in studies))
+    tables = {"trials_wide.csv": trials, "best.csv": best}
+    texts = {name: table.to_csv(index=False) for name, table in tables.items()}
+    texts |= {**sweep.texts(), **_best_recipes(made, studies)}
+    texts["sweep.json"] = json.dumps(_info(made), indent=2, ensure_ascii=False) + "\n"
+    for name, text in texts.items():
+        write_text(folder / name, text)
     return made
 
 
-def varied(sweep: Sweep) -> list[str]:
-    """The keys of recipes that differ between trials, settings first."""
-    searched = [key for arm in sweep.search.arms for key in (_arm_keys(sweep, arm))]
-    return list(dict.fromkeys([*sweep.search.settings, *searched]))
-
-
-def _arm_keys(sweep: Sweep, arm: str) -> list[str]:
-    chosen = sweep.arm(arm)
-    return ["seed"] if chosen.sampler == "seeds" else list(chosen.search)
-
-
 def wide(sweep: Sweep, studies: Sequence[ArmStudy]) -> pd.DataFrame:
-    """One row per trial; settings that an arm does not vary are empty in its rows."""
+    """One row per trial whose settings are drawn; settings that an arm does not vary are empty."""
     rows = []
     for study in studies:
-        names = {"setting": setting_name(study.setting), "arm": study.arm}
-        for trial in study.trials():
-            if not trial.parameters:
-                # To be drawn when it starts.
+        for number, cell in study.cells().items():
+            if cell.settings is None:
                 continue
-            state = {"trial": trial.number, "state": trial.state, "score": trial.score}
-            facts = {name: trial.facts.get(name) for name in FACTS}
+            row = {"setting": label(study.setting), "arm": study.name, "trial": number}
+            score = cell.trial.value if cell.state == "finished" else None
             settings = {
-                key: _as_cell(value) for key, value in {**study.setting, **trial.parameters}.items()
+                # None would be an empty cell, which means that the arm does not vary the setting.
+                key: as_word(one) if one is None or isinstance(one, bool) else one
+                for key, one in {**study.setting, **cell.settings}.items()
             }
-            rows.append({**names, **state, **settings, **facts})
+            rows.append({**row, "state": cell.state, "score": score, **settings, **cell.facts})
+    columns = ["setting", "arm", "trial", "state", "score", *sweep.keys, *FACTS]
     # dtype object: otherwise integers become floats in a column with an empty cell.
-    table = pd.DataFrame(
-        rows,
-        columns=["setting", "arm", "trial", "state", "score", *varied(sweep), *FACTS],
-        dtype=object,
-    )
-    return table.astype({"score": float})
+    return pd.DataFrame(rows, columns=columns, dtype=object).astype({"score": float})
 
 
-def _as_cell(value: Scalar) -> Scalar:
-    """A value as YAML spells it; None would be an empty cell, which means that the arm does not
-    vary the setting.
-    """
-    return as_word(value) if value is None or isinstance(value, bool) else value
+def best_of_arms(trials: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
+    """The best finished trial of each arm in each setting, and what the arm spent.
 
-
-def long(trials: pd.DataFrame) -> pd.DataFrame:
-    """The trials with one row per value, so that the columns are the same for every sweep."""
-    keys = LONG[:3]
-    # dtype object: otherwise integers become floats next to other numbers.
-    melted = trials.astype(object).melt(keys, var_name="name", value_name="value")
-    kept = melted[melted["value"].notna()].sort_values(keys, kind="stable")
-    return kept[LONG]
-
-
-def best_of_arms(
-    trials: pd.DataFrame, direction: str, settings: Sequence[str] = (), *, prunes: bool = False
-) -> pd.DataFrame:
-    """The best finished trial of each arm in each setting (the first one of a tie), and what the
-    arm spent.
-
-    The columns `settings` are filled in even if the arm has no finished trial. With `prunes`, a
-    column has the number of runs that were ended early; what they spent counts in any case.
+    Runs that meet their constraints come before all that do not; the first one of a tie counts.
     """
     rows = []
     for (setting, arm), group in trials.groupby(["setting", "arm"], sort=False):
         finished = group[group["state"] == "finished"]
+        chosen = {} if finished.empty else finished.loc[_best(finished, sweep)].to_dict()
         spent = {
-            "setting": setting,
-            "arm": arm,
-            **{key: group[key].iloc[0] for key in settings},
             "runs": len(finished),
-            "failed": int((group["state"] == "failed").sum()),
-            **({"pruned": int((group["state"] == "pruned").sum())} if prunes else {}),
-            "spent_updates": group["updates"].fillna(0).astype(int).sum(),
+            **{state: int((group["state"] == state).sum()) for state in ("failed", "pruned")},
+            "spent_updates": int(group["updates"].fillna(0).sum()),
             "spent_seconds": round(float(group["seconds"].fillna(0).sum()), 1),
         }
-        if not finished.empty:
-            ordered = finished.sort_values(
-                "score", ascending=direction == "minimize", kind="stable"
-            )
-            spent |= {
-                str(name): value
-                for name, value in ordered.iloc[0].items()
-                if name not in ("setting", "arm")
-            }
-        rows.append(spent)
-    first = ["setting", "arm", "score", "runs", "failed", *(["pruned"] if prunes else [])]
-    first += ["spent_updates", "spent_seconds"]
-    # dtype object, for the reason given in `wide`.
-    table = pd.DataFrame(rows, columns=list(dict.fromkeys([*first, *trials.columns])), dtype=object)
+        compared = {key: group[key].iloc[0] for key in sweep.search.settings}
+        rows.append({"setting": setting, "arm": arm, **compared, "score": None, **spent, **chosen})
+    columns = [*dict.fromkeys([*(rows[0] if rows else []), *trials.columns])]
+    table = pd.DataFrame(rows, columns=columns, dtype=object)
     return table.drop(columns=["state", "reason"]).astype({"score": float})
 
 
-def _write_best(sweep: Sweep, studies: Sequence[ArmStudy], made: Results) -> None:
-    found = made.best[made.best["score"].notna()]
-    if found.empty:
-        return
-    texts = {index: _best_recipe(sweep, studies, row) for index, row in found.iterrows()}
+def _best(rows: pd.DataFrame, sweep: Sweep) -> Any:
+    """The index of the best row: feasible first, then by score."""
+    sign = 1.0 if sweep.search.score.direction == "minimize" else -1.0
+    ranked = pd.DataFrame(
+        {"infeasible": rows["violated"].fillna(0) > 0, "score": sign * rows["score"]}
+    )
+    return ranked.sort_values(["infeasible", "score"], kind="stable").index[0]
+
+
+def _best_recipes(made: Results, studies: Sequence[ArmStudy]) -> dict[str, str]:
+    """The recipes of the best runs; training one finds the run that the sweep trained."""
+    texts: dict[str, str] = {}
+    found, score = made.best[made.best["score"].notna()], made.sweep.search.score
+    by_names = {(label(study.setting), study.name): study for study in studies}
     for index, row in found.iterrows():
-        name = file_name("-".join(part for part in (row["setting"], row["arm"]) if part))
-        write_text(made.folder / f"best/{name}.yaml", texts[index])
-    best = (
-        found["score"].idxmin()
-        if sweep.search.score.direction == "minimize"
-        else found["score"].idxmax()
-    )
-    write_text(made.folder / "best.yaml", texts[best])
+        study = by_names[row["setting"], row["arm"]]
+        own = study.cells()[row["trial"]].settings or {}
+        name = file_name("-".join(filter(None, [row["setting"], row["arm"]])))
+        texts[f"best/{name}.yaml"] = text = (
+            f"# The best of {row['runs']} runs by validation {score.measure} ({score.direction}: "
+            f"{row['score']:.6g})\n# of sweep {made.sweep.name}, {study.describe(own)}\n"
+            f"{made.sweep.recipe(study.setting, study.name, own).text()}"
+        )
+        if index == _best(found, made.sweep):
+            texts["best.yaml"] = text
+    return texts
 
 
-def _best_recipe(sweep: Sweep, studies: Sequence[ArmStudy], row: Any) -> str:
-    """The text of a recipe for `cudt train`; training it finds the run that the sweep trained."""
-    study = next(
-        one
-        for one in studies
-        if (setting_name(one.setting), one.arm) == (row["setting"], row["arm"])
-    )
-    trial = next(one for one in study.trials() if one.number == row["trial"])
-    recipe = sweep.recipe(study.setting, study.arm, trial.parameters)
-    score = sweep.search.score
-    return (
-        f"# The best of {row['runs']} runs by validation {score.measure} ({score.direction}: "
-        f"{row['score']:.6g})\n"
-        f"# of sweep {sweep.name}, "
-        f"{sweep.describe(study.setting, study.arm, trial.parameters)}\n{recipe.text()}"
-    )
-
-
-def _info(made: Results, command: str) -> SweepInfo:
-    sweep = made.sweep
-    return SweepInfo(
-        cudt=__version__,
-        name=sweep.name,
-        recipe=sweep.recipe_name,
-        reproduces=sweep.search.reproduces,
-        measure=sweep.search.score.measure,
-        gammas=sweep.gammas,
-        direction=sweep.search.score.direction,
-        arms={name: _arm_info(sweep, name) for name in sweep.search.arms},
-        settings=list(sweep.search.settings),
-        unequal_budgets=sweep.search.unequal_budgets,
-        keys=varied(sweep),
-        log_keys=_log_keys(sweep),
-        finished=made.n_finished,
-        failed=made.n_failed,
-        pruned=made.n_pruned,
-        left=made.left,
-        command=command,
-    )
-
-
-def _arm_info(sweep: Sweep, name: str) -> ArmInfo:
-    arm = sweep.arm(name)
-    pruner = None if arm.pruner is None else arm.pruner.name
-    return ArmInfo(sampler=arm.sampler, budget=sweep.budget(name), pruner=pruner)
-
-
-def _log_keys(sweep: Sweep) -> list[str]:
-    searched = [pair for arm in sweep.search.arms.values() for pair in arm.search.items()]
-    return [key for key, one in searched if getattr(one, "log", False)]
+def _info(made: Results) -> dict[str, Any]:
+    """The contents of sweep.json."""
+    sweep, search = made.sweep, made.sweep.search
+    searched = [pair for arm in search.arms.values() for pair in arm.search.items()]
+    return {
+        "cudt": __version__,
+        "name": sweep.name,
+        "recipe": sweep.recipe_name,
+        "measure": search.score.measure,
+        "direction": search.score.direction,
+        "arms": {
+            name: {"sampler": arm.sampler, "budget": sweep.budget(name)}
+            for name, arm in search.arms.items()
+        },
+        "keys": sweep.keys,
+        "log_keys": [key for key, one in searched if isinstance(one, Range) and one.log],
+        **{state: made.count(state) for state in ("finished", "failed", "pruned")},
+        "left": made.left,
+    }

@@ -1,32 +1,37 @@
-"""The schema of a search file: which settings of a recipe are searched, how, with how many runs, by
-which score.
-
-recipe: imdb-roberta                          # or --recipe
-score: {measure: grid, direction: maximize}
-settings: {noise.gamma_train: [0.0, 0.8]}     # the whole search is run at each value
-arms:
-  constrained:
-    sampler: tpe
-    budget: 5
-    search: {descent.alpha: {low: 0.05, high: 0.5}}
-  erm: {sampler: seeds, budget: 5, fixed: {objective: erm}}
+"""The search file: which settings of a recipe are searched, how, with how many runs, by which
+score; and the recipe of every run it leads to. `docs/guides/sweeps.md` has an example.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import itertools
-import math
-from decimal import Decimal
-from typing import Annotated, Any, Literal
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, PlainValidator, Tag, field_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
-from cudt.config.recipe import name_problem
-from cudt.config.schema import Count, CountFromZero, Gammas, Section
+from cudt.config import errors, plugins, yaml
+from cudt.config import recipe as recipes
+from cudt.config.levels import GAMMA, parse_levels
+from cudt.config.recipe import NamedRecipe, checked_name
+from cudt.config.schema import Count, Gammas, Section, Seed
+from cudt.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from optuna.distributions import FloatDistribution, IntDistribution
 
 Scalar = bool | int | float | str | None
-#: More runs of an arm are taken for a typing error.
-Budget = Annotated[int, Field(ge=1, le=100_000)]
+#: Values of a recipe's settings, by dotted key.
+Settings = dict[str, Scalar]
+#: The recipe in a sweep's folder, next to its search file.
+BASE_FILE = "base.yaml"
 
 
 class Range(Section):
@@ -38,99 +43,45 @@ class Range(Section):
     step: float | None = None
     type: Literal["float", "int"] = "float"
 
-    def mistakes(self) -> list[str]:
-        """Why no sampler can draw from this range."""
-        found = []
-        if self.low >= self.high:
-            found.append(f"empty range: low ({self.low:g}) must be below high ({self.high:g})")
-        if self.log and self.low <= 0:
-            found.append(f"low must be above 0 in a log range, got {self.low:g}")
-        if self.log and self.step is not None:
-            found.append("log and step cannot be combined; remove one of them, or list the values")
-        if self.step is not None and self.step <= 0:
-            found.append(f"step must be above 0, got {self.step:g}")
-        elif self.step is not None and self.low < self.high and self.count < 2:
-            found.append(
-                f"step {self.step:g} is larger than the range, which leaves {self.low:g} as the "
-                "only value"
-            )
-        ends = {"low": self.low, "high": self.high, "step": self.step}
-        broken = [name for name, value in ends.items() if value is not None and value != int(value)]
-        if self.type == "int" and broken:
-            found.append(f"type int: {' and '.join(broken)} must be an integer")
-        return found
+    @model_validator(mode="after")
+    def _can_be_drawn_from(self) -> Range:
+        if self.type == "int" and any(one % 1 for one in (self.low, self.high, self.step or 1)):
+            raise ValueError("type int: low, high and step must be integers")
+        self.distribution()
+        return self
 
-    @property
-    def is_continuous(self) -> bool:
-        return self.type == "float" and self.step is None
+    def distribution(self) -> IntDistribution | FloatDistribution:
+        """Optuna's distribution; its errors say what is wrong with a range."""
+        # Imported for the first range: `cudt recipes` does not wait for it.
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        if self.type == "int":
+            return IntDistribution(int(self.low), int(self.high), self.log, int(self.step or 1))
+        return FloatDistribution(self.low, self.high, self.log, self.step)
 
     def ends(self) -> list[Scalar]:
-        return [int(end) if self.type == "int" else float(end) for end in (self.low, self.high)]
-
-    @property
-    def count(self) -> int:
-        """The number of values of a range that is not continuous, without listing them."""
-        low, high, step = self._exact
-        return int((high - low) / step) + 1
+        one = self.distribution()
+        return [one.low, one.high]
 
     def values(self) -> list[Scalar]:
-        """Every value of a range that is not continuous."""
-        return [self._value(index) for index in range(self.count)]
-
-    def snapped(self, value: float) -> Scalar:
-        """The nearest value of the range: a sampler that adds up steps is off in the last digit."""
-        if self.is_continuous:
-            return value
-        low, _, step = self._exact
-        index = round((Decimal(repr(float(value))) - low) / step)
-        return self._value(min(max(index, 0), self.count - 1))
-
-    def _value(self, index: int) -> Scalar:
-        low, _, step = self._exact
-        number = low + step * index
-        return int(number) if self.type == "int" else float(number)
-
-    @property
-    def _exact(self) -> tuple[Decimal, Decimal, Decimal]:
-        """Low, high and step as decimals, so that multiples of a step are exact."""
-        return Decimal(repr(self.low)), Decimal(repr(self.high)), Decimal(repr(self.step or 1.0))
+        """Every value; a ValueError if the range is continuous."""
+        one = self.distribution()
+        if one.step is None:
+            raise ValueError("a grid cannot have a continuous range; give a step or a list")
+        count = round((one.high - one.low) / one.step) + 1
+        return [exact(one.low + n * one.step) for n in range(count)]
 
 
-def _search_kind(value: Any) -> str:
-    return "<range>" if isinstance(value, dict | Range) else "<list>"
+def exact(value: float) -> Scalar:
+    """A multiple of a step as it is written: Optuna's 0.15000000000000002 would be another run."""
+    return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
-def _scalar(value: Any) -> Scalar:
-    """Validate a choice; a union of types would report one error per type."""
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    raise ValueError("expected a string, a number, true, false or null")
-
-
-Choices = Annotated[list[Annotated[Scalar, PlainValidator(_scalar)]], Field(min_length=1)]
+Choices = Annotated[list[Any], Field(min_length=1)]
 Searched = Annotated[
     Annotated[Range, Tag("<range>")] | Annotated[Choices, Tag("<list>")],
-    Discriminator(_search_kind),
+    Discriminator(lambda one: "<range>" if isinstance(one, dict | Range) else "<list>"),
 ]
-
-
-def values_of(searched: Range | list[Scalar]) -> list[Scalar]:
-    """Every value of a list, or of a range that is not continuous."""
-    return searched.values() if isinstance(searched, Range) else list(searched)
-
-
-def as_equal(value: Scalar) -> tuple[bool, Scalar]:
-    """A key under which 1 and 1.0 are equal, and 1 and true are not."""
-    return isinstance(value, bool), value
-
-
-def combinations(choices: dict[str, list[Scalar]]) -> list[dict[str, Scalar]]:
-    """The Cartesian product of the values; the last key changes fastest."""
-    return [
-        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
-    ]
 
 
 class Score(Section):
@@ -143,54 +94,60 @@ class Score(Section):
     """The grid; by default, that of the recipe's evaluation."""
 
 
-class Pruner(Section):
-    """When runs of an arm are ended early, by an Optuna pruner. It compares runs after the same
-    number of epochs.
-    """
-
-    name: Literal["median", "halving", "hyperband"]
-    """A run ends if its best epoch is worse than the median of the finished runs at the same epoch
-    (`median`), or if it is not among the best quarter of those that came as far (`halving`,
-    asynchronous successive halving; `hyperband` runs it from several first epochs, with the best
-    third)."""
-    warmup_epochs: CountFromZero = 0
-    """No run is ended in its first `warmup_epochs` epochs."""
-    min_finished: Count = 3
-    """Runs in the same setting that finish before any is ended."""
-
-
 class Arm(Section):
     """One side of a comparison: its settings, and how its runs are drawn."""
 
     sampler: Literal["tpe", "grid", "random", "seeds"]
-    budget: Budget | None = None
+    budget: Count | None = None
     """Runs in each setting; a grid needs none."""
     fixed: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, Searched] = Field(default_factory=dict)
-    pruner: Pruner | None = None
-    """Ends runs early that look worse than others; its name alone takes the defaults."""
+    pruner: Literal["median", "halving", "hyperband"] | None = None
+    """Ends runs early that look worse than others after the same number of epochs."""
 
-    @field_validator("pruner", mode="before")
-    @classmethod
-    def _by_name(cls, pruner: Any) -> Any:
-        return {"name": pruner} if isinstance(pruner, str) else pruner
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Arm:
+        if (self.sampler == "seeds") == bool(self.search):
+            raise ValueError("sampler seeds has no settings to search, and all others need some")
+        if self.budget is None and self.sampler != "grid":
+            raise ValueError("budget is missing: the number of runs")
+        if self.sampler == "grid" and self.budget not in (None, self.runs_per_setting):
+            raise ValueError(f"budget: the grid has {self.runs_per_setting} runs; remove it")
+        return self
 
     @property
-    def runs_per_setting(self) -> int | None:
-        """The budget, or the size of a grid; None if unknown."""
-        return self.n_combinations if self.sampler == "grid" else self.budget
+    def keys(self) -> list[str]:
+        """The keys of the recipe that differ between its runs."""
+        return ["seed"] if self.sampler == "seeds" else [*self.search]
+
+    def combinations(self) -> list[Settings]:
+        """The runs of a grid."""
+        every = self.search.items()
+        return combinations(
+            {key: one.values() if isinstance(one, Range) else one for key, one in every}
+        )
 
     @property
-    def n_combinations(self) -> int | None:
-        """The number of combinations of searched values; None if a range is continuous or
-        invalid.
-        """
-        counts = []
-        for searched in self.search.values():
-            if isinstance(searched, Range) and (searched.mistakes() or searched.is_continuous):
-                return None
-            counts.append(searched.count if isinstance(searched, Range) else len(searched))
-        return math.prod(counts)
+    def runs_per_setting(self) -> int:
+        """The budget, or the size of a grid."""
+        return len(self.combinations()) if self.sampler == "grid" else self.budget or 0
+
+    @property
+    def probes(self) -> dict[str, list[Scalar]]:
+        """The values of each searched key that are checked: every choice, the ends of a range."""
+        every = self.search.items()
+        return {key: one.ends() if isinstance(one, Range) else one for key, one in every}
+
+    @property
+    def first(self) -> Settings:
+        """The first choice or lowest value of each searched key."""
+        return {key: values[0] for key, values in self.probes.items()}
+
+
+def combinations(choices: Mapping[str, list[Scalar]]) -> list[Settings]:
+    """The Cartesian product of the values; the last key changes fastest."""
+    every = itertools.product(*choices.values())
+    return [dict(zip(choices, values, strict=True)) for values in every]
 
 
 class Search(Section):
@@ -209,17 +166,180 @@ class Search(Section):
     arms: Annotated[dict[str, Arm], Field(min_length=1)]
     unequal_budgets: str | None = None
     """Why the arms have different budgets; shown with the results."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Seed = 0
     """Seed of the samplers."""
 
-    @field_validator("name")
-    @classmethod
-    def _names_a_folder(cls, name: str | None) -> str | None:
-        if name is not None and (problem := name_problem(name)):
-            raise ValueError(problem)
-        return name
+    @model_validator(mode="after")
+    def _arms_are_comparable(self) -> Search:
+        for name, arm in self.arms.items():
+            if not re.fullmatch(r"\w[\w.-]*", name):
+                raise ValueError(f"arms.{name}: name it with letters, digits, '_', '-' and '.'")
+            keys = [*self.settings, *arm.fixed, *arm.keys]
+            if twice := {key for key in keys if keys.count(key) > 1}:
+                raise ValueError(f"arms.{name}: {', '.join(sorted(twice))} is set in two places")
+        budgets = {name: arm.runs_per_setting for name, arm in self.arms.items()}
+        if (len({*budgets.values()}) > 1) != (self.unequal_budgets is not None):
+            listed = ", ".join(f"{name} {runs}" for name, runs in budgets.items())
+            raise ValueError(
+                f"budgets ({listed} runs): the best of more runs is better by chance alone; make "
+                "them equal, or give the reason in unequal_budgets"
+            )
+        return self
+
+
+# ---------------------------------------------------------------- a search of a recipe
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Settings × arms; each arm has its whole budget of runs in each setting."""
+
+    name: str
+    recipe_name: str
+    base: dict[str, Any]
+    """The recipe as read; it may be incomplete without the settings of the search file."""
+    search: Search
+
+    @cached_property
+    def settings(self) -> list[Settings]:
+        """The combinations of compared settings; one empty setting if nothing is compared."""
+        return combinations(self.search.settings)
+
+    def budget(self, arm: str) -> int:
+        """Runs of an arm in each setting."""
+        return self.search.arms[arm].runs_per_setting
+
+    def values(self, *changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The recipe with the search file's `fixed` settings, then with these."""
+        values = copy.deepcopy(self.base)
+        for change in (self.search.fixed, *changes):
+            for key, value in change.items():
+                recipes.put(values, key, copy.deepcopy(value))
+        return values
+
+    def recipe(self, setting: Settings, arm: str, own: Settings) -> NamedRecipe:
+        """The recipe of one run."""
+        values = self.values(setting, self.search.arms[arm].fixed, own)
+        where = f"search {self.name}: {label(setting, arm, own)}"
+        return NamedRecipe(self.recipe_name, recipes.validate(values, where))
+
+    @cached_property
+    def first_recipe(self) -> NamedRecipe:
+        """The recipe of one run, for what all have in common."""
+        name, arm = next(iter(self.search.arms.items()))
+        return self.recipe(self.settings[0], name, arm.first)
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The keys of recipes that differ between runs, settings first."""
+        own = [key for arm in self.search.arms.values() for key in arm.keys]
+        return list(dict.fromkeys([*self.search.settings, *own]))
+
+    @cached_property
+    def gammas(self) -> list[float] | None:
+        """The noise levels that the score averages over; None for a score at γ_train."""
+        score = self.search.score
+        if score.measure != "grid":
+            return None
+        if score.gammas is not None:
+            return parse_levels(score.gammas)
+        return self.first_recipe.settings.evaluation.levels(GAMMA)
+
+    def identity(self) -> str:
+        """Eight hex digits over recipe and search, without budgets: a larger budget continues the
+        same sweep.
+        """
+        # Of the evaluation, only the levels of the score matter; they are added below.
+        shaping = recipes.shaping_values(self.values())
+        search = self.search.model_dump(
+            exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"}
+        )
+        for arm in search["arms"].values():
+            del arm["budget"]
+        search["score"]["gammas"] = self.gammas
+        text = json.dumps([self.recipe_name, shaping, search], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
-    def pruning_arms(self) -> list[str]:
-        """The arms that end runs early."""
-        return [name for name, arm in self.arms.items() if arm.pruner is not None]
+    def title(self) -> str:
+        """The name of its folder."""
+        return f"{self.name}-{self.identity()}"
+
+    def folder(self, out: Path) -> Path:
+        return out / "sweeps" / self.recipe_name / self.title
+
+    def texts(self) -> dict[str, str]:
+        """The search file of this sweep, and its recipe as a file that keeps its name."""
+        search = self.search.model_dump(mode="json", exclude_unset=True, exclude={"name", "recipe"})
+        return {
+            "sweep.yaml": yaml.dump({"name": self.name, "recipe": BASE_FILE, **search}),
+            BASE_FILE: yaml.dump({"name": self.recipe_name, **self.base}),
+        }
+
+    def check(self) -> None:
+        """Refuse invalid recipes, and values that train the same run: each value is tried with the
+        first of the others.
+        """
+        for name, arm in self.search.arms.items():
+            self.recipe(self.settings[0], name, arm.first)
+            for key, every in {**self.search.settings, **arm.probes}.items():
+                trained = []
+                for value in every:
+                    recipe = self.recipe(self.settings[0], name, {**arm.first, key: value})
+                    objective = recipe.settings.objective
+                    is_free = not plugins.has("objective", objective, "is_constrained")
+                    ignored = ["descent"] if is_free and "objective" not in arm.keys else []
+                    trained.append(recipes.shaping_values(recipe.resolved(), *ignored))
+                if key in arm.search and len(every) > 1 and trained[0] == trained[-1]:
+                    where = f"search {self.name}: arms.{name}.search.{key}"
+                    raise UserError(
+                        f"{where}: does not affect training; all runs would be the same"
+                    )
+
+
+def label(setting: Settings, arm: str = "", own: Settings | None = None) -> str:
+    """Settings in a line, like `model.layers=3, erm: seed=0`."""
+    compared = [f"{key}={as_word(value)}" for key, value in setting.items()]
+    drawn = [
+        f"{key}={one:.4g}" if isinstance(one, float) else f"{key}={as_word(one)}"
+        for key, one in (own or {}).items()
+    ]
+    words = ", ".join([*compared, *filter(None, [arm])])
+    return ": ".join(filter(None, [words, ", ".join(drawn)]))
+
+
+def as_word(value: Scalar) -> str:
+    """A value as YAML spells it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+# ---------------------------------------------------------------- files
+
+
+def load(name_or_file: str, recipe: str | None = None, fixed: Settings | None = None) -> Sweep:
+    """A valid sweep; `recipe` overrides the file's own, and `fixed` is added to the file's."""
+    path = recipes.locate(name_or_file, "search")
+    values, source = recipes.read(path, "search"), f"search {path.stem}"
+    if fixed:
+        values["fixed"] = {**(values.get("fixed") or {}), **fixed}
+    try:
+        search = Search.model_validate(values)
+    except ValidationError as error:
+        errors.refuse(source, errors.explain(Search, error))
+    if (named := recipe or search.recipe) is None:
+        raise UserError(f"{source}: recipe: missing; name one here, or with --recipe")
+    beside = path.parent / named
+    file = beside if recipe is None and beside.is_file() else recipes.locate(named)
+    base = recipes.read(file)
+    recipe_name = checked_name(base.pop("name", file.stem), f"{file}: name")
+    own = search.name or re.sub(r"[^\w.-]+", "-", path.stem)[:50].strip("-.") or "search"
+    sweep = Sweep(checked_name(own, f"{source}: name"), recipe_name, base, search)
+    sweep.check()
+    return sweep
+
+
+def from_texts(texts: Mapping[str, str]) -> Sweep:
+    """The sweep whose `texts` these are; they were checked when the sweep began."""
+    search = Search.model_validate(yaml.parse_mapping(texts["sweep.yaml"], "search"))
+    base = yaml.parse_mapping(texts[BASE_FILE], "recipe")
+    return Sweep(search.name or "", base.pop("name"), base, search)

@@ -1,369 +1,260 @@
-"""A worker: takes trials from a shared storage and runs them, until nothing is left.
+"""What a worker process of a sweep does: take trials, train and score their runs, on training and
+validation data only.
 
-How a trial ends:
-
-| `Source.run` | the trial |
-|---|---|
-| returns a result | is finished |
-| raises UserError, TrainingStoppedError or any other Exception | has failed, with the reason |
-| raises MACHINE_ERRORS (a full disk, a lost storage) | waits again, with nothing spent; the worker
-ends | | runs out of memory for a second command | has failed: it does not fit; the worker needs a
-new process | | raises TrainingPrunedError | is pruned, with the reason | | raises
-TrainingInterruptedError or KeyboardInterrupt (SIGTERM, Ctrl-C) | waits again; the worker ends | |
-raises LostTrialError | belongs to another worker by now; nothing is written | | raises an error of
-the storage | waits again; the worker needs a new process | | dies | waits again: its parent, or
-another worker, gives it back (recovery.py) |
+A cell is trained at least once. That is harmless: the same recipe is the same run, so a second
+worker waits for the first or resumes its checkpoint, and finds a finished run finished.
 """
 
 from __future__ import annotations
 
-import gc
-import random
+import math
 import signal
 import sys
-import threading
 import time
-import traceback
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import optuna
-from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
-from optuna.storages import BaseStorage
-from optuna.trial import TrialState
-from sqlalchemy.exc import SQLAlchemyError
+from optuna.exceptions import UpdateFinishedTrialError
+from rich.console import Console
 
-from cudt.sweep.database import first_line, is_server
-from cudt.sweep.lease import Lease
-from cudt.sweep.messages import CellProgress
-from cudt.sweep.queue import NotACellError, NothingWaitsError, Trial
-from cudt.sweep.recovery import give_back_lost, spent_on
-from cudt.sweep.shared import LostTrialError, SharedStorage, heartbeat_interval
-from cudt.sweep.source import Source
+from cudt.config import plugins
+from cudt.config.recipe import NamedRecipe
+from cudt.evaluation import evaluate
+from cudt.method.constraints import FAILING
+from cudt.runs.run import Run, run_for
+from cudt.sweep.studies import (
+    STORAGE_ERRORS,
+    ArmStudy,
+    SurplusError,
+    is_of_storage,
+    next_waiting,
+    open_storage,
+    studies_of,
+    sweeps_in,
+)
+from cudt.training import train as training
+from cudt.training.checkpoint import discard
+from cudt.training.display import Display
+from cudt.utils.device import DeviceName
 from cudt.utils.errors import (
     MACHINE_ERRORS,
-    DataWarning,
-    MachineFaultError,
+    TerminatedError,
     TrainingInterruptedError,
     TrainingPrunedError,
     TrainingStoppedError,
     UserError,
+    signal_of,
 )
+from cudt.utils.text import track
 
-#: Exit codes of a worker: nothing is left to do; it was asked to stop; it needs a new process.
-DONE, STOPPED, RESTART = 0, 130, 75
-#: Seconds between two questions of an idle worker: at first, and after a while in a file and on a
-#: server.
-_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_ON_SERVER = 0.5, 5.0, 10.0
-#: Heartbeats between two looks of an idle worker at all trials, if it does not find any waiting.
-_BEATS = 1.5
-#: Seconds of a trial after which unused memory is collected, which itself takes about half a
-#: second.
-_WORTH_COLLECTING = 5.0
-#: Seconds between two times that the progress of a trial is stored in a file; on a server,
-#: heartbeats store it.
-_PROGRESS_INTERVAL = 3.0
-#: What Optuna and SQLAlchemy raise if the storage is away for longer than anybody waits.
-_STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
+#: What ends a trial, but not its worker; of the last, others have ended the trial already.
+_CAUGHT = (UserError, TrainingStoppedError, SurplusError, UpdateFinishedTrialError)
+#: Seconds between two looks at the trials of others.
+_PAUSE = 1.0
 
 
-class _CellFailedError(Exception):
-    """Ends a trial as failed; its facts have the reason."""
+@dataclass(frozen=True)
+class SweepOptions:
+    """The options of `cudt sweep`; none of them changes a result."""
+
+    out: Path
+    device: DeviceName = "auto"
+    data_root: Path | None = None
+    workers: int = 1
+    retry_failed: bool = False
+    storage: str | None = None
+    """The URL of a database; by default, a SQLite file in the sweep's folder."""
+    join: bool = False
+    """Take part in a sweep as it is, without enqueueing anything."""
+    trackers: tuple[str, ...] = ()
 
 
-class _InterruptedError(BaseException):
-    """Leaves Optuna's loop without a result, because the trial has to wait again."""
+# ---------------------------------------------------------------- the loop
 
 
-class _BrokenError(BaseException):
-    """Leaves Optuna's loop without a result, because of an error that is not the cell's fault."""
-
-
-def work(
-    sources: Callable[[], Iterable[Source]],
-    is_closed: Callable[[], bool] = lambda: False,
-    on_failure: Callable[[], None] = lambda: None,
-) -> int:
-    """Run trials until nothing is left, `is_closed`, or a new process is needed; returns the exit
-    code.
-
-    `sources` gives the sources in the order in which trials are taken from them, and is called
-    before every trial. `on_failure` is called before a trial is recorded as failed. A fault of the
-    machine is raised as MachineFaultError.
+def main(job: tuple[Sequence[str], SweepOptions]) -> int:
+    """Run trials of sweeps, named by their first studies, until nothing is left; returns the exit
+    code. An error that nobody expects ends the worker, because it may have broken what the process
+    has on its GPU; its command starts another.
     """
-    try:
-        with _stopping_on_sigterm():
-            return _work(sources, is_closed, on_failure)
-    except KeyboardInterrupt:
-        return STOPPED
-
-
-def _work(
-    sources: Callable[[], Iterable[Source]],
-    is_closed: Callable[[], bool],
-    on_failure: Callable[[], None],
-) -> int:
-    ran: Source | None = None
-    while not is_closed():
-        found = list(_up_to_waiting(sources(), ran))
-        if found and found[-1].queue.has_waiting:
-            ran = found[-1]
-            if not _run_next(ran, on_failure):
-                return RESTART
-            continue
-        ran = None
-        others = [source for source in found if not source.queue.is_done]
-        if not others:
-            return DONE
-        _wait_for_trials(others)
-    return DONE
-
-
-def _wait_for_trials(sources: Sequence[Source]) -> None:
-    """Wait until a trial is waiting, none is running, or it is time to look for workers that are
-    gone.
-    """
-    studies = {source.queue.study._study_id for source in sources}
-    storage = sources[0].queue.storage
-    longest = _LONGEST_ON_SERVER if is_server(storage) else _LONGEST_PAUSE
-    end, pause = time.monotonic() + _BEATS * heartbeat_interval(), _FIRST_PAUSE
-    while time.monotonic() < end:
-        time.sleep(pause * random.uniform(0.5, 1.5))
-        pause = min(1.5 * pause, longest)
-        waiting, running = (
-            storage.count_open(studies) if isinstance(storage, SharedStorage) else (1, 0)
-        )
-        if waiting or not running:
-            return
-    give_back_lost(sources)
-
-
-@contextmanager
-def _stopping_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does; training has its own handler, which
-    saves first.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _up_to_waiting(sources: Iterable[Source], ran: Source | None) -> Iterator[Source]:
-    """The sources up to the first one that has a waiting trial, all of them read just now; those
-    after it are not.
-
-    The source of the trial that has just run was read after it.
-    """
-    for source in sources:
-        if source is ran:
-            source.queue.fill()
-        elif not source.queue.is_done:
-            source.queue.top_up()
-        yield source
-        if source.queue.has_waiting:
-            return
-
-
-def _run_next(source: Source, on_failure: Callable[[], None]) -> bool:
-    """Start a waiting trial and run it; returns whether this process can run another one."""
-    attempt = _Attempt(source, on_failure)
-    study = source.queue.study
-    with attempt.noting_warnings():
+    names, options = job
+    signal.signal(signal.SIGTERM, _terminate)
+    while True:
         try:
-            study.optimize(attempt, n_trials=1, catch=(NotACellError, _CellFailedError))
-            attempt.check_kept()
-        except NothingWaitsError:
-            pass
-        except _InterruptedError:
-            attempt.give_back()
-            if not attempt.is_fenced:
-                raise KeyboardInterrupt from None
-        except _BrokenError as error:
-            attempt.give_back_after(error)
-        except UnboundLocalError as error:
-            # Optuna's own, if it is interrupted while it stores a result.
-            if not isinstance(error.__context__, KeyboardInterrupt):
-                raise
-            attempt.give_back()
-            raise KeyboardInterrupt from None
-        except (LostTrialError, UpdateFinishedTrialError, ValueError) as error:
-            if not attempt.has_lost(error):
-                raise
-            print(
-                "another worker has taken this trial over; its result is left to that worker",
-                file=sys.stderr,
-            )
-    source.queue.refresh()
-    if attempt.seconds > _WORTH_COLLECTING:
-        gc.collect()
-    return attempt.is_clean
-
-
-class _Attempt:
-    """The objective that Optuna calls with one trial."""
-
-    def __init__(self, source: Source, on_failure: Callable[[], None]) -> None:
-        self._source, self._storage, self._on_failure = source, source.queue.storage, on_failure
-        self._trial: Trial | None = None
-        self._began = time.monotonic()
-        self._stored = 0.0
-        self._warned: list[str] = []
-        self.is_clean = True
-        """Whether another trial can follow; an unexpected error may have left memory, or a GPU, in
-        any state."""
-        self.is_fenced = False
-        """Whether the trial was stopped because its heartbeats do not reach the storage."""
-
-    def __call__(self, trial: optuna.Trial) -> float:
-        try:
-            return self._result(trial)
-        except (TrainingInterruptedError, KeyboardInterrupt):
-            self.is_clean = False
-            raise _InterruptedError from None
-        except (NotACellError, _CellFailedError, optuna.TrialPruned):
-            raise
+            storage = open_storage(options.storage or "")
+            known = sweeps_in(storage)
+            work([one for name in names for one in studies_of(known[name], storage)], options)
+            return 0
+        except TrainingInterruptedError as error:
+            return error.exit_code
+        except KeyboardInterrupt as error:
+            return 128 + signal_of(error)
         except Exception as error:
-            self.is_clean = False
-            raise _BrokenError from error
+            if not is_of_storage(error):
+                raise
+            # Until it is back, or the command that started this worker gives up.
+            print(f"waiting for the storage: {error}", file=sys.stderr, flush=True)
+            time.sleep(_PAUSE)
 
-    def _result(self, trial: optuna.Trial) -> float:
-        self._trial = self._source.queue.begin(trial)
-        try:
-            result = self._source.run(
-                self._trial, self.report, Lease(self._storage, trial._trial_id)
-            )
-        except (TrainingInterruptedError, *_STORAGE_ERRORS):
-            raise
-        except TrainingPrunedError as error:
-            self._finish({**self._source.facts(self._trial), "reason": str(error)})
+
+def _terminate(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise TerminatedError
+
+
+def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
+    """Run trials until no cell of these studies is left."""
+    left = [*studies]
+    while left:
+        if (study := next_waiting(left)) is not None:
+            attempt = partial(_attempt, study, options)
+            try:
+                study.study.optimize(attempt, n_trials=1, catch=_CAUGHT)
+            except ValueError as error:
+                # While the storage was away, others took this worker for dead.
+                if "Cannot tell" not in str(error):
+                    raise
+        else:
+            time.sleep(_PAUSE)
+            left = [study for study in left if study.n_left]
+            for one in left:
+                # Optuna looks for lost workers only in studies that it takes a trial from.
+                optuna.storages.fail_stale_trials(one.study)
+
+
+def _attempt(arm: ArmStudy, options: SweepOptions, trial: optuna.Trial) -> float:
+    """Run the cell of a trial to its end; returns the score that Optuna optimizes."""
+    settings, run = arm.begin(trial), None
+    try:
+        recipe = arm.sweep.recipe(arm.setting, arm.name, settings)
+        run = run_for(recipe, options.out)
+        referee = None if arm.arm.pruner is None else Referee(arm, trial)
+        score, found = run_cell(recipe, arm, options, referee)
+    except (TrainingInterruptedError, KeyboardInterrupt, *MACHINE_ERRORS):
+        arm.repeat(trial)
+        raise
+    except Exception as error:
+        if not is_of_storage(error):
+            is_known = isinstance(error, UserError | TrainingStoppedError | TrainingPrunedError)
+            reason = str(error) if is_known else f"{type(error).__name__}: {error}"
+            trial.set_user_attr("facts", {**_facts(run, options.out), "reason": reason})
+        if isinstance(error, TrainingPrunedError):
             raise optuna.TrialPruned from None
-        except MACHINE_ERRORS:
-            raise
-        except Exception as error:
-            if isinstance(error, UserError | TrainingStoppedError):
-                self._fail(str(error))
-            traceback.print_exc()
-            self.is_clean = False
-            self._fail(f"{type(error).__name__}: {error}")
-        self._finish(result.facts)
-        return result.score
-
-    def _fail(self, reason: str) -> NoReturn:
-        assert self._trial is not None
-        if isinstance(self._storage, SharedStorage) and self._storage.is_lost(self._trial.trial_id):
-            raise LostTrialError
-        self._finish({**self._source.facts(self._trial), "reason": reason})
-        self._on_failure()
-        raise _CellFailedError(reason) from None
-
-    def _finish(self, facts: dict[str, Any]) -> None:
-        assert self._trial is not None
-        self._source.queue.remember(self._trial, {**facts, **spent_on(self._trial, self.seconds)})
-
-    @property
-    def seconds(self) -> float:
-        """Since the attempt began."""
-        return time.monotonic() - self._began
-
-    def report(self, progress: CellProgress) -> None:
-        """Store the progress now and then, and stop if the trial is, or may soon be, another
-        worker's.
-        """
-        assert self._trial is not None
-        if isinstance(self._storage, SharedStorage):
-            if self._storage.was_lost(self._trial.trial_id) or self._storage.may_be_lost(
-                self._trial.trial_id
-            ):
-                raise LostTrialError
-            if self._storage.is_unrenewed(self._trial.trial_id) and not self.is_fenced:
-                self.is_fenced = True
-                # As if somebody had asked: training saves and stops before others may take over.
-                signal.raise_signal(signal.SIGTERM)
-        now = {"progress": {**asdict(progress), "seconds": round(self.seconds, 1)}}
-        if isinstance(self._storage, SharedStorage) and is_server(self._storage):
-            self._storage.add_at_heartbeat(self._trial.trial_id, now)
-        elif time.monotonic() - self._stored > _PROGRESS_INTERVAL:
-            self._stored = time.monotonic()
-            self._note(now)
-
-    @contextmanager
-    def noting_warnings(self) -> Any:
-        """Store warnings about the data with the trial, for whoever watches the sweep."""
-        with warnings.catch_warnings():
-            others = warnings.showwarning
-
-            def show(
-                message: Warning | str, category: type[Warning], *location: Any, **more: Any
-            ) -> None:
-                if self._trial is not None and issubclass(category, DataWarning):
-                    self._warned.append(str(message))
-                    self._note({"warnings": self._warned})
-                else:
-                    others(message, category, *location, **more)
-
-            warnings.showwarning = show
-            yield
-
-    def _note(self, attributes: dict[str, Any]) -> None:
-        """Store attributes that are not needed: training does not wait for a server that is
-        away.
-        """
-        assert self._trial is not None
-        hasty = self._storage.hasty() if isinstance(self._storage, SharedStorage) else nullcontext()
-        with suppress(Exception), hasty:
-            for key, value in attributes.items():
-                self._storage.set_trial_user_attr(self._trial.trial_id, key, value)
-
-    def give_back(self, fault: BaseException | None = None) -> None:
-        """Let the trial wait for another worker; after a fault of the machine, with nothing
-        spent.
-        """
-        if self._trial is not None:
-            spent = spent_on(self._trial, self.seconds if fault is None else 0.0)
-            self._source.queue.give_back(self._trial, spent)
-
-    def give_back_after(self, error: _BrokenError) -> None:
-        """Let the trial wait if the machine failed or the storage was away for too long; else the
-        worker ends.
-        """
-        cause = error.__cause__
-        assert cause is not None
-        if isinstance(cause, MACHINE_ERRORS):
-            # The storage may be on the same full disk; the parent then tries again.
-            with suppress(*_STORAGE_ERRORS):
-                self.give_back(cause)
-            raise MachineFaultError(str(cause)) from cause
-        if not isinstance(cause, _STORAGE_ERRORS) or self._trial is None:
-            # Its parent gives the trial back, and counts a death.
-            raise cause
-        print(f"the storage was away for too long: {first_line(cause)}", file=sys.stderr)
-        self.give_back()
-
-    def check_kept(self) -> None:
-        """Raise LostTrialError if another process had taken the trial when it ended here."""
-        storage = self._storage if isinstance(self._storage, SharedStorage) else None
-        if (
-            self._trial is not None
-            and storage is not None
-            and storage.was_lost(self._trial.trial_id)
-        ):
-            raise LostTrialError
-
-    def has_lost(self, error: BaseException) -> bool:
-        """Whether an error means that another process has ended or taken the trial."""
-        if isinstance(error, LostTrialError):
-            self.is_clean = False
-            return True
-        return self._trial is not None and _state(self._storage, self._trial) != TrialState.RUNNING
+        raise
+    trial.set_constraint("violated layers", found["violated"])
+    trial.set_user_attr("facts", {**_facts(run, options.out), **found})
+    # NaN is the worst score, so that a sampler stays away from there.
+    worst = -math.inf if arm.sweep.search.score.direction == "maximize" else math.inf
+    return worst if math.isnan(score) else score
 
 
-def _state(storage: BaseStorage, trial: Trial) -> TrialState:
-    return storage.get_trial(trial.trial_id).state
+def _facts(run: Run | None, out: Path) -> dict[str, Any]:
+    """A run's folder below `out`, and its number of updates so far."""
+    if run is None:
+        return {}
+    history = run.read_table("history")
+    updates = None if history.empty else int(history["step"].max())
+    return {"run": run.path.relative_to(out).as_posix(), "updates": updates}
+
+
+# ---------------------------------------------------------------- one run
+
+
+def run_cell(
+    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
+) -> tuple[float, dict[str, Any]]:
+    """Train and score a run; returns the score, and what the tables say of the run. An interrupted
+    run is resumed; a finished run is only scored.
+    """
+    score, gammas = arm.sweep.search.score, arm.sweep.gammas
+    run = training.train(
+        *(recipe, options.out, options.device, options.data_root),
+        Display(Console(markup=False, emoji=False)),
+        keep_weights=True,
+        wait=True,
+        after_epoch=referee,
+        track=training.TrackingRequest(options.trackers, arm.sweep.title),
+    )
+    if referee is not None:
+        # Others are compared with it, also if it was finished before the sweep.
+        referee.is_behind(epoch_values(run, score.measure))
+    with run.locked(wait=True):
+        if gammas is not None:
+            evaluate.evaluate_validation(run, gammas, options.device, options.data_root, track)
+        discard(run)
+    info, last = run.finished_info(), _last_layer(run)
+    is_constrained = plugins.has("objective", info.objective, "is_constrained")
+    return score_of(run, score.measure, gammas), {
+        "best_epoch": info.best.epoch,
+        "validation_loss": float(last["loss"]),
+        "validation_metric": float(last["metric"]),
+        "feasible": info.feasible,
+        "violated": sum(is_constrained and one.verdict in FAILING for one in info.verdicts),
+        "monotone": info.monotone,
+    }
+
+
+def _last_layer(run: Run) -> Any:
+    """The last layer's loss and metric on validation data at γ_train."""
+    return run.rows("layers", "validation").sort_values("layer").iloc[-1]
+
+
+def score_of(run: Run, measure: str, gammas: Sequence[float] | None) -> float:
+    """A run's score on validation data, with its own weights (`training.select`): f_L at γ_train,
+    the metric there, or the mean metric over the levels `gammas`, NaN if one of them is.
+    """
+    if measure == "loss":
+        return run.finished_info().best.validation_loss
+    if measure == "metric":
+        return float(_last_layer(run)["metric"])
+    rows = run.rows("ood", "validation")
+    curve = dict(zip(rows["gamma"].astype(float), rows["value"].astype(float), strict=True))
+    values = [curve.get(gamma, math.nan) for gamma in gammas or []]
+    return sum(values) / len(values)
+
+
+class Referee:
+    """Ends runs early that look worse than others did after as many epochs, as an Optuna pruner
+    decides.
+
+    Runs are compared by what history.csv says of each epoch, so that a run that was interrupted, or
+    trained before the sweep, is compared like any other.
+    """
+
+    def __init__(self, arm: ArmStudy, trial: optuna.Trial) -> None:
+        self._measure, self._trial = arm.sweep.search.score.measure, trial
+        self._reported: set[int] = set()
+
+    def __call__(self, run: Run) -> None:
+        """Raise TrainingPrunedError if the run is to end after this epoch."""
+        # While the storage is away, training goes on.
+        with suppress(*STORAGE_ERRORS):
+            if self.is_behind(epoch_values(run, self._measure)):
+                of = f"epoch {max(self._reported)} of {run.recipe.settings.training.epochs}"
+                raise TrainingPrunedError(f"after {of}; `cudt train` resumes it")
+
+    def is_behind(self, values: dict[int, float]) -> bool:
+        """Report the epochs that are new; whether the run is to end after the last of them."""
+        is_behind = False
+        for epoch in sorted(values.keys() - self._reported):
+            self._trial.report(values[epoch], epoch)
+            self._reported.add(epoch)
+            # Asked after every epoch, even if the answer does not count: halving takes notes.
+            is_behind = self._trial.should_prune()
+        return is_behind
+
+
+def epoch_values(run: Run, measure: str) -> dict[int, float]:
+    """What runs are compared by after each epoch: f_L on validation data at γ_train if the sweep's
+    score is a loss, otherwise the metric there.
+    """
+    history, metric = run.read_table("history"), run.info().metric
+    name = "loss" if measure == "loss" or metric is None else metric.name
+    rows = history[(history["split"] == "validation") & (history["name"] == name)]
+    last = rows[rows["layer"] == rows["layer"].max()]
+    return dict(zip(last["epoch"].astype(int), last["value"].astype(float), strict=True))

@@ -28,9 +28,9 @@ from cudt.data.loader import Batch
 from cudt.data.text import Columns, HubSet, Records
 from cudt.noise import TextNoise, example_seed
 from cudt.tasks.base import IGNORED, Split, Task, leaked
+from cudt.utils.device import sent
 from cudt.utils.errors import DataWarning, UserError
-from cudt.utils.progress import track
-from cudt.utils.transfer import sent
+from cudt.utils.text import track
 
 SOURCE = HubSet("tatsu-lab/alpaca")
 COLUMNS = Columns(("instruction", "input", "output"), optional=("input",))

@@ -17,7 +17,7 @@ import csv
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from cudt.config.schema import Weights
 from cudt.method.descent import LayerwiseDescent
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.sharding import is_sharded, like, whole
+from cudt.models.sharding import is_sharded, whole
 from cudt.runs.run import Run
 from cudt.utils.device import random_state, seed_process, set_random_state
 from cudt.utils.errors import DamagedFileError, DataWarning, UserError
@@ -55,10 +55,10 @@ class Checkpoints:
     optimizer: torch.optim.Optimizer
     descent: LayerwiseDescent
     accelerator: Accelerator
-    _newest: int = field(default=0, init=False)
-    """The number of the checkpoint that was saved or restored last; 0 if there is none."""
-    _history_bytes: int = field(default=0, init=False)
-    """The size of history.csv at that checkpoint."""
+    _newest: int = 0
+    """The checkpoint that was saved or restored last; 0 if there is none."""
+    _history_bytes: int = 0
+    """The size of history.csv with it."""
 
     def save(self, progress: dict[str, Any], rows: Sequence[Row]) -> None:
         """Append to history.csv, write a checkpoint, and delete all but it and the one before."""
@@ -125,17 +125,13 @@ class Checkpoints:
         return state["progress"]
 
     def _load_weights(self, folder: Path, optimizer: dict[str, Any]) -> None:
-        """Load weights and optimiser; either may be in shards now, whether or not it was before."""
+        """Load weights and optimiser; what was in shards may be whole now."""
         params = [param for group in self.optimizer.param_groups for param in group["params"]]
         if (folder / _MODEL).is_file():
+            if is_sharded(self.layerwise):
+                raise UserError(f"{folder}: has no shards; resume without FSDP")
             self.layerwise.load_learned_weights(load_file(folder / _MODEL))
-            moments = {
-                index: {
-                    key: like(one, params[index]) if one.dim() else one
-                    for key, one in all_of.items()
-                }
-                for index, all_of in optimizer["state"].items()
-            }
+            moments = optimizer["state"]
         else:
             # torch reads into tensors that are there already. A weight that never had a gradient
             # has no moments in the checkpoint: 0 is the same.
@@ -146,8 +142,7 @@ class Checkpoints:
             held = {"model": self.layerwise.learned_weights(), "optimizer": moments}
             planner = DefaultLoadPlanner(allow_partial_load=True)
             state_dict_loader.load(held, checkpoint_id=folder, planner=planner)
-        groups = optimizer["param_groups"]
-        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.optimizer.load_state_dict({**optimizer, "state": moments})
 
     def save_weights(self, which: Weights) -> None:
         """Write best.safetensors or last.safetensors, if the recipe needs it."""
@@ -168,24 +163,21 @@ class Checkpoints:
 
 def load_weights(run: Run) -> dict[str, Tensor]:
     """The weights of a run that are evaluated, on the CPU."""
-    name, keep = f"checkpoints/{run.weights}.safetensors", run.recipe.settings.checkpoints
-    if not (run.path / name).is_file() and run.weights not in keep.kept:
+    file, keep = run.weights_file(run.weights), run.recipe.settings.checkpoints
+    if not file.is_file() and run.weights not in keep.kept:
         raise UserError(
-            f"{run.path / name}: not kept (checkpoints.keep: {keep.keep}); to get these weights, "
-            "train the run again in another folder: `cudt train --recipe "
-            f"{run.path / 'recipe.yaml'} --set checkpoints.keep=both --out FOLDER`"
+            f"{file}: not kept (checkpoints.keep: {keep.keep}); train the run again in another "
+            "folder, with checkpoints.keep=both"
         )
-    run.check(name)
-    return load_file(run.path / name)
+    run.check(f"checkpoints/{file.name}")
+    return load_file(file)
 
 
 def discard(run: Run) -> None:
     """Delete the checkpoints of a finished run, and weights that `checkpoints.keep` leaves out."""
     _delete_all_but(run, [])
-    for which in get_args(Weights):
-        if which not in run.recipe.settings.checkpoints.kept:
-            run.forget(f"checkpoints/{which}.safetensors")
-            run.weights_file(which).unlink(missing_ok=True)
+    kept = run.recipe.settings.checkpoints.kept
+    run.delete(*(f"checkpoints/{one}.safetensors" for one in get_args(Weights) if one not in kept))
 
 
 def _folder(run: Run, number: int) -> Path:
@@ -216,12 +208,9 @@ def _newest_intact(run: Run) -> int:
     """The number of the newest checkpoint that is as it was written; warns of newer ones."""
     for number in _numbers(run):
         folder = _folder(run, number)
-        try:
-            if (folder / _DIGESTS).read_bytes() == _digests(folder).encode():
-                return number
-            reason = f"its files do not match {_DIGESTS}"
-        except OSError as error:
-            reason = str(error)
-        warnings.warn(f"{folder}: damaged ({reason}); skipped", DataWarning, stacklevel=2)
+        sums = folder / _DIGESTS
+        if sums.is_file() and sums.read_bytes() == _digests(folder).encode():
+            return number
+        warnings.warn(f"{folder}: damaged (see {_DIGESTS}); skipped", DataWarning, stacklevel=2)
     advice = "delete it to train from the beginning"
     raise DamagedFileError(run.checkpoints, "no checkpoint is intact", advice)

@@ -1,79 +1,65 @@
-"""What a terminal shows of a training: a line per validation, and the verdicts at its end."""
+"""What a terminal shows of a training: a bar for the updates of an epoch, a line per validation,
+and the verdicts at its end.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from cudt.method.constraints import FAILING, Verdict, effective_weights
 from cudt.method.objectives import Objective, objective_class
 from cudt.runs.run import Run
-from cudt.utils.ranges import ranges
+from cudt.utils.text import ranges
 
-#: Seconds between two lines within an epoch.
-_INTERVAL = 30.0
 _COLOURS = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
 NEGATIVE_NOTE = "▼ negative weight w: the update raises this layer's loss"
 
 
-class Display(Protocol):
-    """Shows the progress of a training."""
+class Display:
+    """Shows the progress of a training; without a terminal, only the lines of validations."""
 
-    def __enter__(self) -> object: ...
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(
+            "{task.description}",
+            *columns,
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None)
 
-    def __exit__(self, *exception: object) -> None: ...
+    def __enter__(self) -> None:
+        self._bar.start()
 
-    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
-        """Called after each of `steps` updates, with the losses that it computed; that of layer L
-        is the last.
-        """
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def update(self, step: int, per_epoch: int, losses: Sequence[float]) -> None:
+        """Called after each update with the losses that it computed, that of layer L the last."""
+        epoch, done = divmod(step - 1, per_epoch)
+        ends = losses if len(losses) == 1 else [losses[0], losses[-1]]
+        what = f"epoch {epoch + 1}  training loss {' … '.join(map(_number, ends))}"
+        self._bar.update(self._task, description=what, completed=done + 1, total=per_epoch)
 
     def validated(self, line: str) -> None:
         """Called after each validation, with `validation_line`."""
-
-
-class ConsoleDisplay:
-    """A line per validation, and lines in between where these take long."""
-
-    def __init__(self, console: Console) -> None:
-        self._console, self._printed = console, time.monotonic()
-
-    def __enter__(self) -> None:
-        self._printed = time.monotonic()
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def update(self, step: int, steps: int, losses: Sequence[float]) -> None:
-        """Print a line now and then."""
-        if time.monotonic() - self._printed > _INTERVAL:
-            self.validated(f"update {step}/{steps}  training loss {_arrows(losses)}")
-
-    def validated(self, line: str) -> None:
-        """Print the line."""
-        self._printed = time.monotonic()
         self._console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-def display_for(console: Console) -> Display:
-    """The display of a training on a console."""
-    return ConsoleDisplay(console)
 
 
 def validation_line(
     objective: Objective, losses: Sequence[float], metric: str, verdicts: Sequence[Verdict]
 ) -> str:
     """f_0 → f_1 → … → f_L, the metric, λ, and the layers that fail or have negative weight."""
-    descent, parts = (
-        objective.descent,
-        [f"f {_arrows([objective.descent.reference, *losses])}", metric],
-    )
+    descent = objective.descent
+    parts = ["f " + " → ".join(map(_number, [descent.reference, *losses])), metric]
     marked: dict[str, list[bool]] = {word: [one == word for one in verdicts] for word in FAILING}
     if objective.constrains:
         parts.append("λ " + " ".join(f"{one:.3g}" for one in descent.multiplier_values.tolist()))
@@ -93,7 +79,7 @@ def verdict_table(run: Run) -> Table:
         for one in info.verdicts
     ]
     multipliers = info.multipliers and getattr(info.multipliers, run.weights)
-    if objective_class(settings.objective).is_constrained and multipliers and info.rates:
+    if objective_class(settings.objective).is_constrained and multipliers:
         values, descent = torch.tensor(multipliers, dtype=torch.double), settings.descent
         weights = effective_weights(values, info.rates, descent.form, descent.gradient).tolist()
         columns += ["λ", "w"]
@@ -117,7 +103,3 @@ def weight_text(weight: float | None) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.4g}"
-
-
-def _arrows(losses: Sequence[float]) -> str:
-    return " → ".join(map(_number, losses))

@@ -10,57 +10,40 @@ import gc
 import json
 import platform
 import shlex
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 import torch
 from accelerate import Accelerator
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
-from accelerate.utils import LoggerType
+from accelerate.utils import set_seed
 from safetensors import SafetensorError
 
 from cudt import __version__
-from cudt.config.differences import flat_settings
 from cudt.config.models import PretrainedSection
-from cudt.config.recipe import NamedRecipe
+from cudt.config.recipe import NamedRecipe, shaping_values
 from cudt.data import hub
 from cudt.data.loader import batches
-from cudt.method.constraints import FAILING, is_feasible, is_monotone, loss_asked_of_last
-from cudt.method.descent import LayerwiseDescent, descent_of
+from cudt.method.constraints import FAILING, is_feasible, is_monotone
+from cudt.method.descent import descent_of
 from cudt.method.objectives import Objective, make_objective
 from cudt.models.base import build_model, check_model
 from cudt.models.layer_losses import LayerwiseLosses, measure_sigma
-from cudt.models.sharding import Sharding, is_sharded, sharding_for
+from cudt.models.sharding import is_asked_for, is_sharded
 from cudt.runs import info
 from cudt.runs.info import RunInfo
-from cudt.runs.run import (
-    OWN,
-    Run,
-    check_same_base,
-    check_same_data,
-    data_root_of,
-    run_for,
-    write_recipe,
-)
+from cudt.runs.run import OWN, Run, check_same, run_for, write_recipe
 from cudt.tasks.base import SEEN, build_task
 from cudt.training.checkpoint import discard, load_weights
 from cudt.training.display import Display
 from cudt.training.trainer import AfterEpoch, Trainer
 from cudt.utils import errors, processes
-from cudt.utils.device import (
-    DeviceName,
-    accelerator_for,
-    choose,
-    make_current,
-    name_of,
-    seed_everything,
-)
+from cudt.utils.device import DeviceName, accelerator_for, choose, name_of
+
+_PACKAGES = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
 
 
 @dataclass(frozen=True)
@@ -82,33 +65,29 @@ def train(
     track: TrackingRequest | None = None,
     after_epoch: AfterEpoch | None = None,
     wait: bool = False,
-    announce: Callable[[str], None] | None = None,
     keep_weights: bool = False,
 ) -> Run:
     """Train a recipe's run to its end; a finished run is returned, an interrupted one resumes.
 
     `command` is recorded as what repeats the run. `after_epoch` may end it early. `wait` waits for
-    a process that uses the run. With `announce`, what the constraints ask for is printed, and
-    doubts are warnings. With `keep_weights` the caller calls `discard` itself.
+    a process that uses the run. With `keep_weights` the caller calls `discard` itself.
     """
     run, track = run_for(recipe, out), track or TrackingRequest()
-    check_trackers(track.names)
     if run.info().status != "finished":
         folder = out / "trackers" / (track.group or "") / run.path.name
         precision = recipe.settings.training.precision
         accelerator = accelerator_for(device, precision, track.names, folder)
+        if len(accelerator.log_with) < len(track.names):
+            raise errors.UserError(f"--track {' '.join(track.names)}: not installed")
         # Everything that can be wrong with recipe or data fails here, before anything is written.
-        root = data_root_of(run, data_root)
-        trainer, started = _prepared(run, accelerator, display, root, after_epoch)
+        trainer, started = _prepared(run, accelerator, display, data_root, after_epoch)
         with run.locked(wait=wait):
             accelerator.wait_for_everyone()
             # Another command may have finished it meanwhile.
             if run.info().status != "finished":
                 if accelerator.is_main_process:
-                    if trainer.objective.is_constrained:
-                        _announce(announce, trainer.descent)
                     write_recipe(run)
-                    repeat = {"command": command or _repeat_command(run, root)}
+                    repeat = {"command": command or _repeat_command(run, data_root)}
                     run.update_info(started.model_copy(update=repeat))
                 with _recording(trainer), _trackers(trainer, track):
                     # run.json says that it is running before a process begins.
@@ -131,20 +110,19 @@ def assemble(
     recipe: NamedRecipe,
     data_root: Path | None,
     device: torch.device,
-    sharding: Sharding | None = None,
 ) -> tuple[LayerwiseLosses, Objective]:
     """Build everything that training needs; new weights are drawn from the recipe's seed. A model
-    for `sharding` stays on the CPU.
+    that is to be sharded stays on the CPU.
     """
     settings = recipe.settings
-    layerwise = assemble_model(recipe, data_root, torch.device("cpu") if sharding else device)
-    task, reference = layerwise.task, settings.descent.reference
+    layerwise = assemble_model(recipe, data_root, torch.device("cpu") if is_asked_for() else device)
+    task, f_0 = layerwise.task, settings.descent.reference
     if settings.readout.tokens is not None and not task.has_token_answers:
         raise errors.UserError(
             f"readout.tokens: task {settings.task.name} has one answer per example, not one per "
             "token; remove readout.tokens"
         )
-    f_0 = task.reference_loss() if reference == "auto" else reference
+    f_0 = task.reference_loss() if f_0 == "auto" else f_0
     descent = descent_of(settings.descent, layerwise.model.n_layers, f_0)
     return layerwise, make_objective(settings.objective, descent)
 
@@ -154,18 +132,16 @@ def assemble_model(
 ) -> LayerwiseLosses:
     """Build only the task and the model, with its layer losses."""
     settings = recipe.settings
-    check_model(settings.model, settings.task, data_root)
+    check_model(settings.model, data_root)
     task = build_task(settings.task, data_root, settings.model.tokenizer_source)
-    seed_everything(settings.seed)
+    set_seed(settings.seed)
     return LayerwiseLosses(build_model(settings.model, task, data_root), task).to(device)
 
 
 def load(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
     """The trained model of a finished run, and its task."""
-    chosen = choose(device)
-    make_current(chosen)
-    layerwise = assemble_model(run.recipe, data_root_of(run, data_root), chosen)
-    check_same_base(run, layerwise.frozen_digest())
+    layerwise = assemble_model(run.recipe, data_root, choose(device))
+    _check_base(run, layerwise.frozen_digest())
     layerwise.load_learned_weights(load_weights(run))
     return layerwise.eval()
 
@@ -179,6 +155,10 @@ def sigma_of(run: Run, layerwise: LayerwiseLosses) -> float:
     return measure_sigma(layerwise.model, batches(task, task.examples("train"), size, device))
 
 
+def _check_base(run: Run, digest: str) -> None:
+    check_same(run, "pretrained weights of the same name", run.info().frozen_weights, digest)
+
+
 def _prepared(
     run: Run,
     accelerator: Accelerator,
@@ -189,24 +169,21 @@ def _prepared(
     """The trainer, and what run.json says from the beginning; refuses other data and frozen weights
     than the run was started with.
     """
-    sharding = sharding_for(accelerator)
-    if sharding is not None:
+    if is_asked_for():
         # Shards of the run before are in a cycle of references, and would stay on the device.
         gc.collect()
     # The others find the files that the first process of a machine has put into the caches.
     with accelerator.local_main_process_first():
-        layerwise, objective = assemble(run.recipe, data_root, accelerator.device, sharding)
+        layerwise, objective = assemble(run.recipe, data_root, accelerator.device)
         task, descent = layerwise.task, objective.descent
         data, base = task.fingerprint(SEEN), layerwise.frozen_digest()
         task.examples("validation")
-    check_same_data(run, data)
-    check_same_base(run, base)
+    before, settings = run.info(), run.recipe.settings
+    check_same(run, "training data or tokenizer", before.training_data, data)
+    _check_base(run, base)
     trainer = Trainer(run, layerwise, objective, accelerator, display, after_epoch)
-    settings, model = run.recipe.settings, run.recipe.settings.model
-    source = model.source if isinstance(model, PretrainedSection) else None
+    source = settings.model.source if isinstance(settings.model, PretrainedSection) else None
     commits = {"model": source and hub.commit_of(source, data_root), "task": task.commit}
-    name, higher = task.metric_name, task.higher_is_better
-    packages = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
     started = RunInfo(
         status="running",
         reason=None,
@@ -217,11 +194,14 @@ def _prepared(
         task_version=task.version,
         training_data=data,
         data_notes=task.notes(),
-        data_root=None if data_root is None else str(data_root.absolute()),
         # A run that is resumed keeps the revisions that it was started with.
-        revisions={key: one for key, one in commits.items() if one} | run.info().revisions,
+        revisions={key: one for key, one in commits.items() if one} | before.revisions,
         frozen_weights=base,
-        metric=info.MetricInfo(name=name, higher_is_better=higher, of_mean=task.metric_of_mean),
+        metric=info.MetricInfo(
+            name=task.metric_name,
+            higher_is_better=task.higher_is_better,
+            of_mean=task.metric_of_mean,
+        ),
         has_texts=task.has_texts,
         has_pictures=task.has_pictures,
         windows_of_clips=task.windows_of_clips,
@@ -238,7 +218,7 @@ def _prepared(
         versions={
             "cudt": __version__,
             "python": platform.python_version(),
-            **{package: metadata.version(package) for package in packages},
+            **{package: metadata.version(package) for package in _PACKAGES},
         },
         begun=_utc_now(),
     )
@@ -250,26 +230,6 @@ def _repeat_command(run: Run, data_root: Path | None) -> str:
     root = ["--data-root", str(data_root)] if data_root is not None else []
     recipe, out = str(run.path / "recipe.yaml"), str(run.path.parent.parent)
     return shlex.join(["cudt", "train", "--recipe", recipe, "--out", out, *root])
-
-
-def _announce(announce: Callable[[str], None] | None, descent: LayerwiseDescent) -> None:
-    """Say what the constraints ask for, and warn if β leaves them almost no weight."""
-    f_0, last = descent.reference, descent.n_layers
-    asked, weights = loss_asked_of_last(f_0, descent.rates), descent.settled_weights()
-    if announce is None:
-        return
-    announce(f"the constraints ask layer {last} for a loss ≤ {asked:.4g}, from f_0 = {f_0:.4g}")
-    # In the log form equal multipliers cancel for every α and β: the estimate says nothing.
-    if weights is None or descent.form == "log" or last == 1:
-        return
-    if (most := weights[:-1].max().item()) < 0.05:
-        warnings.warn(
-            f"descent.beta = {descent.beta:g} and alpha leave the layers before the last a weight "
-            f"of about {most:.2g} in the primal step (the last has at least 1): raise beta or "
-            "alpha, or set descent.gradient: proxy",
-            errors.DataWarning,
-            stacklevel=3,
-        )
 
 
 # ---------------------------------------------------------------- the end of a run
@@ -297,22 +257,22 @@ def _conclude(trainer: Trainer) -> None:
     trainer.accelerator.log(values, step=now.step)
     if not trainer.accelerator.is_main_process:
         return
-    run.seal("history.csv")
-    layers = pd.DataFrame(
-        {
-            "split": "validation",
-            "data": OWN,
-            "weights": select,
-            "noise": settings.noise.kind,
-            "gamma": settings.noise.gamma_train,
-            "seed": 0,
-            "layer": range(1, len(verdicts) + 1),
-            "loss": losses.tolist(),
-            "metric": [task.metric(score) for score in measured.layer_scores.tolist()],
-            "standard_error": [one.standard_error for one in verdicts],
-        }
-    )
-    run.write_table("layers", layers)
+    history = (run.path / "history.csv").read_bytes()
+    with run.replacing("history.csv") as temporary:
+        temporary.write_bytes(history)
+    layers = {
+        "split": "validation",
+        "data": OWN,
+        "weights": select,
+        "noise": settings.noise.kind,
+        "gamma": settings.noise.gamma_train,
+        "seed": 0,
+        "layer": range(1, len(verdicts) + 1),
+        "loss": losses.tolist(),
+        "metric": [task.metric(score) for score in measured.layer_scores.tolist()],
+        "standard_error": [one.standard_error for one in verdicts],
+    }
+    run.write_table("layers", pd.DataFrame(layers))
     ended = RunInfo(
         status="finished",
         best=info.BestEpoch(epoch=epoch, validation_loss=losses[-1].item(), step=step),
@@ -338,7 +298,7 @@ def _recording(trainer: Trainer) -> Iterator[None]:
     """Record in run.json why training ends, if it does not finish."""
     run = trainer.run
 
-    def record(status: Literal["interrupted", "failed"], reason: str | None = None) -> None:
+    def record(status: info.Status, reason: str | None = None) -> None:
         # A full disk has no room for it: run.json then stays as it was, and the run resumes.
         if trainer.accelerator.is_main_process:
             with contextlib.suppress(OSError):
@@ -362,34 +322,16 @@ def _recording(trainer: Trainer) -> Iterator[None]:
         raise
 
 
-# ---------------------------------------------------------------- trackers
-
-
-def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that Accelerate does not know, or that are not installed."""
-    # A class that was registered with Accelerate brings what it needs.
-    registered = set(LOGGER_TYPE_TO_CLASS) - set(LoggerType.list())
-    available = sorted({*map(str, get_available_trackers()), *registered})
-    for name in names:
-        if name not in available:
-            raise errors.UserError(
-                f"--track {name}: unknown to Accelerate, or not installed; available are "
-                f"{', '.join(available)}"
-            )
-
-
 @contextlib.contextmanager
 def _trackers(trainer: Trainer, track: TrackingRequest) -> Iterator[None]:
     """Start the trackers that were asked for, with the recipe's settings, and close them."""
-    if not track.names:
-        yield
-        return
     recipe, accelerator, name = trainer.run.recipe, trainer.accelerator, trainer.run.path.name
-    values = {"objective": recipe.settings.objective, "seed": recipe.settings.seed}
     # Lists and null as JSON, which all trackers take.
     plain = bool | int | float | str
-    for key, value in flat_settings(recipe).items():
-        values[key] = value if isinstance(value, plain) else json.dumps(value)
+    values = {
+        key: value if isinstance(value, plain) else json.dumps(value)
+        for key, value in shaping_values(recipe.resolved(), "name").items()
+    }
     options = {
         "wandb": {"name": name, "group": track.group, "dir": accelerator.logging_dir},
         "mlflow": {"run_name": name, "tags": track.group and {"sweep": track.group}},

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from cudt.config.schema import Training
-from cudt.data.loader import ALL, Batch, Loader, Share, batches, n_batches, split_updates, updates
+from cudt.data.loader import ALL, Batch, Loader, batches, n_batches, split_updates, updates
 from cudt.method import constraints
 from cudt.method.constraints import LayerVerdict
 from cudt.method.objectives import Objective
@@ -44,14 +44,11 @@ from cudt.models.pretrained import compile_layers
 from cudt.models.sharding import prepared, whole
 from cudt.noise import NoiseSource
 from cudt.runs.run import Run
-from cudt.tasks.base import Split
 from cudt.training.checkpoint import Checkpoints, Row
 from cudt.training.display import Display, validation_line
-from cudt.utils.device import matmul_in, random_state, seed_process, set_random_state
-from cudt.utils.errors import TrainingStoppedError, UserError
-from cudt.utils.interrupt import StopRequest
-from cudt.utils.progress import track
-from cudt.utils.transfer import sent
+from cudt.utils.device import matmul_in, random_state, seed_process, sent, set_random_state
+from cudt.utils.errors import StopRequest, TrainingStoppedError, UserError
+from cudt.utils.text import track
 
 #: Called with the run after each epoch but the last, when it is saved; raises TrainingPrunedError
 #: to end the training.
@@ -65,17 +62,13 @@ class Progress:
     epoch: int = 0
     step: int = 0
     sigma_x: float = math.nan
-    validated_step: int = 0
-    """The update after which validation data were measured last."""
-    best: list[float] | None = None
-    """The rank of the best validation so far; lower is better, compared from left to right."""
+    validated_step: int = 0  # the update after which validation data were measured last
+    best: list[float] | None = None  # the rank of the best validation so far; lower is better
     best_epoch: int = 0
     best_step: int | None = None
-    best_slack: list[float] = field(default_factory=list)
-    """In units of the loss."""
+    best_slack: list[float] = field(default_factory=list)  # in units of the loss
     best_multipliers: list[float] | None = None
-    since_best: int = 0
-    """Validations in a row that were not the best so far; those of warm-up do not count."""
+    since_best: int = 0  # validations in a row that were not the best, without those of warm-up
     stopped_early: bool = False
 
 
@@ -95,22 +88,22 @@ class Trainer:
         self.layerwise, self.model, self.task = layerwise, layerwise.model, layerwise.task
         self.objective, self.descent = objective, objective.descent
         self.accelerator, self.display, self.after_epoch = accelerator, display, after_epoch
-        training, workers = self.settings.training, self.settings.loading.workers
-        self.train_examples = self.task.examples("train")
-        self.batch_size = min(training.batch_size, len(self.train_examples))
-        self.updates_per_epoch = len(self.train_examples) // self.batch_size
+        self.share = accelerator.process_index, accelerator.num_processes
+        training, self.examples = self.settings.training, self.task.examples("train")
+        self.batch_size = min(training.batch_size, len(self.examples))
+        self.updates_per_epoch = len(self.examples) // self.batch_size
         self.n_updates = training.epochs * self.updates_per_epoch
-        parts, n_processes = training.accumulation, accelerator.num_processes
-        if self.batch_size < parts * n_processes:
+        if self.batch_size < training.accumulation * accelerator.num_processes:
             raise UserError(
-                f"training.batch_size: cannot split {self.batch_size} examples into {parts} "
-                f"micro-batches on {n_processes} processes; lower training.accumulation or use "
-                "fewer processes"
+                f"training.batch_size: cannot split {self.batch_size} examples into "
+                f"{training.accumulation} micro-batches on {accelerator.num_processes} processes; "
+                "lower training.accumulation or use fewer processes"
             )
         if training.compile:
             compile_layers(self.model)
-        self.wrapped = prepared(layerwise, self.model, accelerator)
-        self.loader = Loader(self.task, self.train_examples, accelerator.device, workers)
+        self.wrapped = prepared(layerwise, accelerator)
+        workers = self.settings.loading.workers
+        self.loader = Loader(self.task, self.examples, accelerator.device, workers)
         self.optimizer = primal_optimizer(self.model, training)
         self.descent.add_slack_to(self.optimizer)
         self.checkpoints = Checkpoints(run, layerwise, self.optimizer, self.descent, accelerator)
@@ -123,9 +116,10 @@ class Trainer:
     def fit(self) -> None:
         """Train to the end, or until a stop is requested; calling it again resumes."""
         self._begin()
+        now = self.progress
         with StopRequest() as self.stop, self.display:
-            while self._goes_on:
-                is_warm_up = self.progress.epoch < self.settings.descent.warmup_epochs
+            while now.epoch < self.settings.training.epochs and not now.stopped_early:
+                is_warm_up = now.epoch < self.settings.descent.warmup_epochs
                 self.objective.warming_up = self.objective.is_constrained and is_warm_up
                 for micro_batches in self._remaining_updates():
                     self._update(micro_batches)
@@ -160,15 +154,13 @@ class Trainer:
         """The micro-batches of each update left in this epoch, in an order that depends only on
         seed and epoch. Before some of them validation data are measured, which may end training.
         """
-        training, now = self.settings.training, self.progress
-        lengths = None
+        training, now, lengths = self.settings.training, self.progress, None
         if training.group_by_length:
-            lengths = [self.task.length(example) for example in self.train_examples]
+            lengths = [self.task.length(example) for example in self.examples]
         generator = np.random.default_rng([self.settings.seed, now.epoch])
-        planned = updates(len(self.train_examples), self.batch_size, generator, lengths)
+        planned = updates(len(self.examples), self.batch_size, generator, lengths)
         remaining, every = planned[self._done :], training.validate_every
-        parts = split_updates(remaining, training.accumulation, *self._share)
-        loaded = self.loader.load(parts)
+        loaded = self.loader.load(split_updates(remaining, training.accumulation, *self.share))
         for _ in remaining:
             is_due = every and self._done and self._done % every == 0
             if is_due and now.validated_step != now.step:
@@ -188,37 +180,31 @@ class Trainer:
         patience = self.settings.training.early_stopping
         return patience is not None and self.progress.since_best >= patience
 
-    def _end_epoch(self) -> None:
-        now = self.progress
-        if now.validated_step != now.step:
-            self._validate()
-        now.stopped_early = self._is_over and now.step < self.n_updates
-        now.epoch += 1
-        if self._goes_on and self.settings.descent.slack_restart:
-            self.descent.restart_slack()
-        self._save()
-        if self._goes_on and self.after_epoch is not None:
-            self.after_epoch(self.run)
-
-    @property
-    def _goes_on(self) -> bool:
-        """Whether another epoch follows, or an interrupted one."""
-        return (
-            self.progress.epoch < self.settings.training.epochs and not self.progress.stopped_early
-        )
-
     def _maybe_save(self) -> None:
         """Save every few updates, and stop if asked to: all processes after the same update."""
-        every, is_alone = self.settings.training.checkpoint_every, self._share == ALL
-        stopping = self.stopping or (is_alone and self.stop.requested)
-        is_due = every and self._done % every == 0
+        every = self.settings.training.checkpoint_every
+        stopping = self.stopping or (self.share == ALL and self.stop.requested)
         # The end of an epoch saves, too.
-        if stopping or (is_due and self._done < self.updates_per_epoch):
+        is_due = every and self._done % every == 0 and self._done < self.updates_per_epoch
+        if stopping or is_due:
             self._save()
         if stopping:
             # Any of the processes may have had the signal.
             self.stop.signal_number = max(gather_object([self.stop.signal_number]))
             raise KeyboardInterrupt
+
+    def _end_epoch(self) -> None:
+        now = self.progress
+        if now.validated_step != now.step:
+            self._validate()
+        now.epoch += 1
+        now.stopped_early = self._is_over and now.step < self.n_updates
+        goes_on = now.epoch < self.settings.training.epochs and not now.stopped_early
+        if goes_on and self.settings.descent.slack_restart:
+            self.descent.restart_slack()
+        self._save()
+        if goes_on and self.after_epoch is not None:
+            self.after_epoch(self.run)
 
     def _save(self) -> None:
         self.checkpoints.save(asdict(self.progress), self.rows)
@@ -229,9 +215,8 @@ class Trainer:
     def _back_propagate(self, micro_batches: list[Batch]) -> tuple[Tensor, Tensor]:
         """Compute f and the gradient of J in the weights, and its norm; nothing else changes."""
         self.wrapped.train()
-        count = self._sum_over_processes(
-            torch.stack([self._weights(batch).sum() for batch in micro_batches]).sum()
-        )
+        weights = torch.stack([self._weights(batch).sum() for batch in micro_batches])
+        count = self.accelerator.reduce(weights.sum(), "sum")
         gradient = self._gradient_before_losses(micro_batches, count)
         sums = []
         for number, batch in enumerate(micro_batches, 1):
@@ -240,12 +225,11 @@ class Trainer:
             with contextlib.nullcontext() if is_last else unsynced:
                 losses = self._loss_sums(batch, gradient)
                 if gradient is None:
-                    f = self._sum_over_processes(losses.detach()) / count
+                    f = self.accelerator.reduce(losses.detach(), "sum") / count
                     gradient = self.objective.gradient(f)
                 # Accelerate averages gradients over the processes, but their sum is needed.
-                weights = sent(gradient, losses.device)
-                share = self.accelerator.num_processes * (weights @ losses) / count
-                self.accelerator.backward(share)
+                share = sent(gradient, losses.device) @ losses / count
+                self.accelerator.backward(self.accelerator.num_processes * share)
             sums.append(losses.detach())
         return self._wait_for_losses(torch.stack(sums).sum(0), count)
 
@@ -261,10 +245,11 @@ class Trainer:
             return self.objective.gradient(torch.ones(len(self.objective.layers)))
         if len(micro_batches) == 1:
             return None
-        device = self.accelerator.device
-        with torch.no_grad(), torch.random.fork_rng([] if device.type == "cpu" else [device]):
+        before = random_state()
+        with torch.no_grad():
             sums = torch.stack([self._loss_sums(batch) for batch in micro_batches]).sum(0)
-        return self.objective.gradient((self._sum_over_processes(sums) / count).cpu())
+        set_random_state(before)
+        return self.objective.gradient((self.accelerator.reduce(sums, "sum") / count).cpu())
 
     def _wait_for_losses(self, sums: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """f and the norm of the primal gradient, on the CPU: the only wait for the device in an
@@ -277,7 +262,7 @@ class Trainer:
         asked = torch.full_like(sums[:1], self.stop.requested)
         longest = self.settings.training.clip_norm or math.inf
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), longest)
-        totals = self._sum_over_processes(torch.cat([sums, asked]))
+        totals = self.accelerator.reduce(torch.cat([sums, asked]), "sum")
         norm = whole(torch.as_tensor(norm)).reshape(1)
         known = torch.cat([totals[:-1] / count, totals[-1:], norm]).cpu()
         self.stopping = bool(known[-2])
@@ -285,10 +270,8 @@ class Trainer:
 
     def _loss_sums(self, batch: Batch, gradient: Tensor | None = None) -> Tensor:
         """Σ over the examples of a micro-batch of each layer's loss, on inputs perturbed at
-        γ_train.
-
-        Layers with weight 0 in ∂J/∂f (for example, those that meet their constraints) are not
-        back-propagated.
+        γ_train. Layers with weight 0 in ∂J/∂f (for example, those that meet their constraints) are
+        not back-propagated.
         """
         gamma, layers = self.settings.noise.gamma_train, self.objective.layers
         source = self._noise(f"train {self.settings.seed} {self.progress.epoch}")
@@ -314,15 +297,12 @@ class Trainer:
     def _noise(self, seed: str) -> NoiseSource:
         return NoiseSource(self.settings.noise.kind, self.progress.sigma_x, seed)
 
-    def _sum_over_processes(self, values: Tensor) -> Tensor:
-        return self.accelerator.reduce(values, reduction="sum")
-
     def _refuse_non_finite(self, f: Tensor, gradient_norm: Tensor) -> None:
         """Raise a TrainingStoppedError before a step that would make the weights or λ NaN."""
         losses = zip(self.objective.layers, f.tolist(), strict=True)
-        bad = [layer for layer, loss in losses if not math.isfinite(loss)]
-        if bad or not math.isfinite(gradient_norm.item()):
-            what = f"the loss of layer {bad[0]}" if bad else "the gradient"
+        bad = [f"the loss of layer {layer}" for layer, loss in losses if not math.isfinite(loss)]
+        if bad or not gradient_norm.isfinite():
+            what = bad[0] if bad else "the gradient"
             raise TrainingStoppedError(
                 f"{self.run.path}: update {self.progress.step + 1}: {what} is not finite; this "
                 "update was not applied. Lower training.learning_rate (now "
@@ -334,8 +314,7 @@ class Trainer:
     def _validate(self) -> None:
         """Measure validation data, and keep the weights if they are the best so far."""
         now, warming_up = self.progress, self.objective.warming_up
-        # A model of one's own may draw in evaluation, too, and must not change what its training
-        # draws.
+        # A model of one's own may draw in evaluation, which must not change its training.
         before = random_state()
         measured = self.measure_validation()
         set_random_state(before)
@@ -359,22 +338,24 @@ class Trainer:
         """Losses and scores on validation data at γ_train, split over the processes; the noise is
         the same every time. Windows of one clip, which resemble each other, count as one example.
         """
-        data, source = self._split("validation", self._share), self._noise("validation")
-        gammas = [self.settings.noise.gamma_train]
-        mine = [part for (part,) in measure_batches(self.layerwise, data, source, gammas)]
-        size = self.settings.evaluation.batch_size
-        total = n_batches(self.task.examples("validation"), size)
+        examples, size = self.task.examples("validation"), self.settings.evaluation.batch_size
+        device, workers = self.accelerator.device, self.settings.loading.workers
+        data = batches(self.task, examples, size, device, workers, self.share)
+        source, gamma = self._noise("validation"), self.settings.noise.gamma_train
+        mine = [*measure_batches(self.layerwise, data, source, gamma)]
         # Process i of n has batches i, i + n, i + 2n, …
         in_order = itertools.chain(*zip(*gather_object([mine]), strict=True))
-        measured = Measurement.joined([*in_order][:total])
+        measured = Measurement.joined([*in_order][: n_batches(examples, size)])
         if self.task.windows_of_clips:
             return measured.grouped(self.task.independent(measured.ids))
         return measured
 
     def measure_sigma(self) -> float:
         """σ_x of the training data."""
-        total = n_batches(self.train_examples, self.settings.evaluation.batch_size)
-        return measure_sigma(self.model, track(self._split("train"), total, "measuring σ_x"))
+        size, workers = self.settings.evaluation.batch_size, self.settings.loading.workers
+        data = batches(self.task, self.examples, size, self.accelerator.device, workers)
+        total = n_batches(self.examples, size)
+        return measure_sigma(self.model, track(data, total, "measuring σ_x"))
 
     def judge(self, measured: Measurement, slack: list[float]) -> list[LayerVerdict]:
         """The verdict on each layer's constraint; `slack` is in units of the loss."""
@@ -382,21 +363,11 @@ class Trainer:
         problem = (descent.reference, descent.rates, u, descent.form)
         return constraints.judge(measured.losses, measured.weights, *problem)
 
-    @property
-    def _share(self) -> Share:
-        """This process's share of the work."""
-        return self.accelerator.process_index, self.accelerator.num_processes
-
-    def _split(self, split: Split, share: Share = ALL) -> Iterator[Batch]:
-        examples, workers = self.task.examples(split), self.settings.loading.workers
-        size, device = self.settings.evaluation.batch_size, self.accelerator.device
-        return batches(self.task, examples, size, device, workers, share)
-
     # ---------------------------------------------------------------- history and display
 
     def _log_update(self, f: Tensor, gradient_norm: Tensor) -> None:
         now, descent = self.progress, self.descent
-        self.display.update(now.step, self.n_updates, f.tolist())
+        self.display.update(now.step, self.updates_per_epoch, f.tolist())
         if now.step % self.settings.training.log_every:
             return
         values = {"loss": f}
@@ -439,15 +410,11 @@ class Trainer:
         self.accelerator.log(tracked, step=now.step)
 
 
-# ---------------------------------------------------------------- the primal optimiser
-
-
 def primal_optimizer(model: LayeredModel, training: Training) -> torch.optim.Optimizer:
     """Adam or AdamW on the trained weights; those of the readout may have a rate of their own."""
-    lr, decay, rate = training.learning_rate, training.weight_decay, training.readout_learning_rate
-    assert lr is not None, "a validated recipe has the learning rate of its model"
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    lr, rate = training.learning_rate, training.readout_learning_rate
     of_readout = {id(weight) for weight in model.readout_weights()} if rate is not None else set()
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
     apart = [weight for weight in trained if id(weight) in of_readout]
     if rate is not None and not apart:
         raise UserError(
@@ -457,7 +424,9 @@ def primal_optimizer(model: LayeredModel, training: Training) -> torch.optim.Opt
     rest = [weight for weight in trained if id(weight) not in of_readout]
     groups = [{"params": params, "lr": r} for params, r in ((rest, lr), (apart, rate)) if params]
     kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-    return kind(groups, lr=lr, weight_decay=decay, fused=True)
+    # The slack that is added later has the rate of the weights.
+    assert lr is not None, "a validated recipe has the learning rate of its model"
+    return kind(groups, lr=lr, weight_decay=training.weight_decay, fused=True)
 
 
 def learning_rate_share(training: Training, n_updates: int) -> Callable[[int], float]:

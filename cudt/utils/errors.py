@@ -1,14 +1,12 @@
-"""Errors and warnings that are shown to the user."""
+"""Errors and warnings that are shown to the user, and stopping on request."""
 
 from __future__ import annotations
 
-import difflib
 import signal
-from collections.abc import Iterable
+import threading
 from pathlib import Path
-
-#: No name is longer; comparing a text of a hundred kilobytes with names would take minutes.
-_LONGEST_WORD = 100
+from types import FrameType
+from typing import Any
 
 
 class DataWarning(UserWarning):
@@ -20,28 +18,19 @@ class UserError(Exception):
 
 
 class DamagedFileError(UserError):
-    """A file is not as cudt wrote it: cut off, empty, changed, or of another kind than its name
-    says.
-    """
+    """A file is not as cudt wrote it: cut off, changed or missing."""
 
     def __init__(self, path: Path, reason: str, advice: str) -> None:
         super().__init__(f"{path}: damaged ({reason}); {advice}")
-        self.path, self.reason, self.advice = path, reason, advice
-
-    def __reduce__(self) -> tuple[type[DamagedFileError], tuple[Path, str, str]]:
-        # Processes that load data send their errors.
-        return DamagedFileError, (self.path, self.reason, self.advice)
 
 
 class MachineFaultError(Exception):
-    """The machine failed, not the run: a full disk, lost storage. Nothing is spent, and a repeat
-    resumes.
-
-    Printed without a traceback, exit code 1.
+    """The machine failed, not the run, which a repeat resumes: printed without a traceback, exit
+    code 1.
     """
 
 
-#: What stops a command but does not fail a run, which the same command resumes.
+#: What stops a command but does not fail a run: a full disk, lost storage.
 MACHINE_ERRORS = (OSError, MachineFaultError)
 
 
@@ -51,10 +40,13 @@ class TrainingStoppedError(Exception):
     """
 
 
-class TrainingInterruptedError(Exception):
-    """Work was stopped on request and can be resumed: printed without a traceback.
+class TrainingPrunedError(Exception):
+    """A sweep ended a training early, after an epoch; it can be resumed."""
 
-    The exit code is 130 after Ctrl-C and 143 after SIGTERM.
+
+class TrainingInterruptedError(Exception):
+    """Work was stopped on request and can be resumed: printed without a traceback. The exit code is
+    130 after Ctrl-C and 143 after SIGTERM.
     """
 
     def __init__(self, message: str, signal_number: int = signal.SIGINT) -> None:
@@ -71,18 +63,33 @@ def signal_of(error: KeyboardInterrupt) -> int:
     return signal.SIGTERM if isinstance(error, TerminatedError) else signal.SIGINT
 
 
-class TrainingPrunedError(Exception):
-    """A sweep ended a training early, after an epoch; it can be resumed."""
+class StopRequest:
+    """A context in which the first Ctrl-C or SIGTERM sets `requested`, so that work can be saved.
 
+    A second Ctrl-C acts as usual. A second SIGTERM does not: batch systems send several.
+    """
 
-def closest(word: str, choices: Iterable[str]) -> str:
-    """The closest of `choices`; an empty text if none is close."""
-    if len(word) > _LONGEST_WORD:
-        return ""
-    return next(iter(difflib.get_close_matches(word, list(choices), n=1)), "")
+    def __init__(self) -> None:
+        self.signal_number = 0
+        """The first signal; 0 while there is none."""
+        self._before: dict[int, Any] = {}
 
+    @property
+    def requested(self) -> bool:
+        """Whether there was a signal."""
+        return self.signal_number != 0
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the closest of `choices`; an empty text if none is close."""
-    meant = closest(word, choices)
-    return f"; did you mean '{meant}'?" if meant else ""
+    def __enter__(self) -> StopRequest:
+        # Only the main thread can set handlers.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._request)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        self.signal_number = self.signal_number or number
+        signal.signal(signal.SIGINT, self._before[signal.SIGINT])

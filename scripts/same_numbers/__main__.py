@@ -18,6 +18,7 @@ two numbers may differ by t·(|a| + 1e-3); in the first ten updates by 1e-6 of i
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -43,8 +44,6 @@ RECIPES = {
     str(HERE / "same-dust.yaml"): VIDEO,
 }
 SEARCH = HERE / "same-search.yaml"
-#: Of the table of trials: the names of runs, and how long they took.
-NOT_NUMBERS = {"run", "seconds", "deaths"}
 
 
 def main() -> int:
@@ -134,31 +133,24 @@ def run(checkout: Path, python: Path, out: Path, *arguments: str) -> None:
 
 
 def compare(old: Path, new: Path, tolerance: float) -> int:
-    """Print what differs, then what only one side has; 0 where no number differs."""
+    """Print what differs; 0 where no number differs."""
     before, after = settings(old), settings(new)
     known = {key for recipe in before.values() for key in recipe} & {
         key for recipe in after.values() for key in recipe
     }
     matched = {identity(recipe, known): folder for folder, recipe in after.items()}
-    differing, lacking, n_files = [], set(), 0
+    differing, n_tables = [], 0
     for folder, recipe in before.items():
         twin = matched.get(identity(recipe, known))
         if twin is None:
             differing.append(f"{folder.relative_to(old)}: no such run")
             continue
-        names = {path.relative_to(root) for root in (folder, twin) for path in files_of(root)}
-        for name in sorted(names):
-            if not ((folder / name).exists() and (twin / name).exists()):
-                lacking.add(f"{name}: only in {'old' if (folder / name).exists() else 'new'} runs")
-                continue
-            n_files += 1
-            for difference in differences(folder / name, twin / name, tolerance, lacking):
-                differing.append(f"{folder.relative_to(old)}/{name}: {difference}")
-    trials_before, trials_after = (next(root.rglob("trials_wide.csv")) for root in (old, new))
-    found = differences(trials_before, trials_after, tolerance, lacking)
-    differing += [f"{SEARCH.stem}: {difference}" for difference in found]
-    print(*sorted(lacking), *differing, sep="\n")
-    print(f"{len(before)} runs, {n_files} files, {len(differing)} differences")
+        for name, table in tables_of(folder).items():
+            n_tables += 1
+            found = differences(name, table, tables_of(twin)[name], tolerance)
+            differing += [f"{folder.relative_to(old)}: {name}: {one}" for one in found]
+    print(*differing, sep="\n")
+    print(f"{len(before)} runs, {n_tables} tables, {len(differing)} differences")
     return bool(differing or not before or len(before) != len(after))
 
 
@@ -193,65 +185,77 @@ def identity(recipe: dict[str, Any], known: set[str]) -> str:
     )
 
 
-def files_of(run: Path) -> list[Path]:
-    """A run's tables and weights; a folder `model` holds a copy of the best weights."""
-    found = [*run.rglob("*.csv"), *run.rglob("*.parquet"), *run.rglob("*.safetensors")]
-    return [path for path in found if "model" not in path.relative_to(run).parts]
+def tables_of(run: Path) -> dict[str, pd.DataFrame]:
+    """The tables of a run in either layout, indexed by what their rows are about, and its weights.
 
-
-def differences(old: Path, new: Path, tolerance: float, lacking: set[str]) -> list[str]:
-    """What differs in two files of one name; columns that one of them lacks are added to
-    `lacking`.
+    Of rows that one of the checkouts does not write, such as those at the level of training, the
+    other's are compared with nothing.
     """
-    if old.suffix == ".safetensors":
-        before, after = load_file(old), load_file(new)
-        lacking |= {
-            f"{old.name}: {name} is in one file only" for name in before.keys() ^ after.keys()
-        }
-        return [
-            name
-            for name in before.keys() & after.keys()
-            if not same(before[name], after[name], tolerance)
+    history = pd.read_csv(run / "history.csv")
+    tables = {"history": history.set_index(["step", "split", "layer", "name"])[["value"]]}
+    for file in run.rglob("checkpoints/*.safetensors"):
+        weights = {name: values.ravel() for name, values in load_file(file).items()}
+        named = {name: pd.DataFrame({"weight": values}) for name, values in weights.items()}
+        tables[file.name] = pd.concat(named)
+    is_new = (
+        "split" in pd.read_csv(run / "layers.csv", nrows=0)
+        and not (run / "checksums.json").exists()
+    )
+    layers = pd.read_csv(run / "layers.csv").rename(columns={"perturbation": "noise"})
+    keys = ["split", "noise", "gamma", "layer"]
+    # One table has the noise seeds apart, the other their mean.
+    tables["layers"] = layers.groupby(keys)[["loss", "metric"]].mean()
+    if is_new and (run / "ood.csv").exists():
+        ood = pd.read_csv(run / "ood.csv").set_index(["split", "noise", "gamma", "seed"])
+        tables["ood"] = ood[["value", "low", "high", "input"]]
+    elif not is_new:
+        parts = [
+            of_metrics(run, file, split)
+            for file, split in (("ood.csv", "test"), ("validation.csv", "validation"))
+            if (run / file).exists()
         ]
-    tables = [
-        pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-        for path in (old, new)
-    ]
-    only = (set(tables[0]) ^ set(tables[1])) - NOT_NUMBERS
-    lacking |= {f"{old.name}: column {column} is in one table only" for column in only}
-    if len(tables[0]) != len(tables[1]):
-        return [f"{len(tables[0])} rows, now {len(tables[1])}"]
-    shared = [column for column in tables[0] if column in tables[1] and column not in NOT_NUMBERS]
-    found = []
-    for column in shared:
-        before, after = (table[column].to_numpy() for table in tables)
-        if "step" in tables[0] and tolerance:
-            early = tables[0]["step"].to_numpy() <= 10
-            equal = same(before[early], after[early], 1e-6) and same(
-                before[~early], after[~early], tolerance
-            )
+        tables |= {"ood": pd.concat(parts)} if parts else {}
+    if (run / "examples.parquet").exists():
+        examples = pd.read_parquet(run / "examples.parquet")
+        if is_new:
+            examples = examples[examples["split"] == "test"]
+            last = max(int(name[6:]) for name in examples if name.startswith("score_"))
+            examples["score"] = examples[f"score_{last}"]
+        examples = examples.rename(columns={"perturbation": "noise"})
+        tables["examples"] = examples.set_index(["noise", "gamma", "seed", "id"])[["score"]]
+    return tables
+
+
+def of_metrics(run: Path, file: str, split: str) -> pd.DataFrame:
+    """A table with a row for each metric, as one with a column for each."""
+    rows = pd.read_csv(run / file).rename(columns={"perturbation": "noise"}).assign(split=split)
+    wide = rows.pivot_table("value", ["split", "noise", "gamma", "seed"], "metric")
+    name = json.loads((run / "run.json").read_text())["metric"]["name"]
+    kept = {name: "value", f"{name}_low": "low", f"{name}_high": "high", f"input_{name}": "input"}
+    return wide.rename(columns=kept).reindex(columns=[*kept.values()])
+
+
+def differences(name: str, old: pd.DataFrame, new: pd.DataFrame, tolerance: float) -> list[str]:
+    """What differs in the rows of the old table."""
+    lost = old.index.difference(new.index)
+    if len(lost):
+        return [f"{len(lost)} rows are missing, such as {lost[0]}"]
+    found, new = [], new.loc[old.index]
+    for column in old:
+        before, after = old[column].to_numpy(float), new[column].to_numpy(float)
+        if name == "history" and tolerance:
+            early = old.index.get_level_values("step") <= 10
+            equal = same(before[early], after[early], 1e-6)
+            equal &= same(before[~early], after[~early], tolerance)
         else:
             equal = same(before, after, tolerance)
-        found += [] if equal else [f"column {column}{largest(before, after)}"]
+        found += [] if equal else [f"{column}, by up to {np.nanmax(np.abs(after - before)):.3g}"]
     return found
 
 
 def same(before: Any, after: Any, tolerance: float) -> bool:
-    """Whether two arrays are equal, or numbers in them as close as the tolerance allows."""
-    if before.shape != after.shape:
-        return False
-    if not (np.issubdtype(before.dtype, np.number) and np.issubdtype(after.dtype, np.number)):
-        return bool(((before == after) | (pd.isna(before) & pd.isna(after))).all())
-    if not tolerance:
-        return before.dtype == after.dtype and before.tobytes() == after.tobytes()
+    """Whether two arrays are as close as the tolerance allows."""
     return bool(np.allclose(after, before, rtol=tolerance, atol=tolerance * 1e-3, equal_nan=True))
-
-
-def largest(before: Any, after: Any) -> str:
-    """The largest difference of two columns of numbers, in words."""
-    if not (np.issubdtype(before.dtype, np.number) and np.issubdtype(after.dtype, np.number)):
-        return ""
-    return f", by up to {np.nanmax(np.abs(after - before)):.3g}"
 
 
 if __name__ == "__main__":

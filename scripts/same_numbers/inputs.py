@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from cudt.reproduce import generated
-from cudt.utils.compat import survive_torchvision_mismatch
+from cudt.utils.device import survive_torchvision_mismatch
 
 survive_torchvision_mismatch()
 

@@ -13,7 +13,7 @@ def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """No network, no weights in the hub's cache and no data set, whatever this machine has."""
     monkeypatch.setattr(hub, "is_reachable", lambda: False)
     monkeypatch.setattr(
-        "cudt.reproduce.needs.missing_for_recipe", lambda recipe, root: [f"{recipe.name}-weights"]
+        "cudt.reproduce.plan.missing", lambda recipe, root: [f"{recipe.name}-weights"]
     )
     monkeypatch.setattr(base, "published", lambda root: [])
 

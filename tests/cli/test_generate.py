@@ -15,7 +15,7 @@ from cudt.cli import main as cli
 from cudt.evaluation import generate
 from cudt.evaluation.generate import Decoding, Request
 from cudt.runs.run import Run, open_run
-from cudt.utils.shown import printable
+from cudt.utils.text import printable
 from tests.cli.conftest import contents
 from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama

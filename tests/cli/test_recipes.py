@@ -9,7 +9,7 @@ def test_recipes_and_searches_are_listed_with_what_they_need(call):
     assert code == 0
     lines = output.splitlines()
     assert any(line.startswith("reviews-ut ") for line in lines)
-    assert any(line.startswith("smoke-alpha ") for line in lines)
+    assert any(line.startswith("smoke-text-search ") for line in lines)
     headings = [line.split(" ")[0] for line in lines if line.startswith("recipes/")]
     assert {"recipes/text", "recipes/video", "recipes/smoke", "recipes/sweeps/paper"} <= {*headings}
     assert len({*headings}) == len(headings)
@@ -47,7 +47,7 @@ def test_show_refuses_unknown_names_and_searches(call):
     code, _, error = call("recipes", "show", "smoke-txt")
     assert code == 2
     assert "did you mean 'smoke-text'?" in error
-    code, _, error = call("recipes", "show", "smoke-alpha")
+    code, _, error = call("recipes", "show", "smoke-text-search")
     assert code == 2
-    assert error.startswith("error: 'smoke-alpha' is a search, not a recipe; ")
-    assert "`cudt sweep --search smoke-alpha --plan`" in error
+    assert error.startswith("error: 'smoke-text-search' is a search, not a recipe; ")
+    assert "`cudt sweep --search smoke-text-search --plan`" in error

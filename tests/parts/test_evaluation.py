@@ -148,7 +148,7 @@ def test_without_examples_the_tables_are_the_same(run):
     changed = settings.model_copy(update={"evaluation": without})
     other = Run(run.path.with_name("other"), cudt.NamedRecipe(run.recipe.name, changed))
     shutil.copytree(run.path, other.path)
-    other.forget("ood.csv", EXAMPLES)
+    other.delete("ood.csv", EXAMPLES)
     (other.path / "ood.csv").unlink()
     (other.path / EXAMPLES).unlink()
     assert evaluate(other)

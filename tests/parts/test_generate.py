@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cudt.evaluation import generate
 from cudt.evaluation.generate import Decoding, NoiseStream, Request, complete
 from cudt.models.causal import Causal
+from cudt.models.pretrained import hooked
 from cudt.noise import NoiseSource
 from cudt.runs.export import export
 from cudt.runs.run import Run, open_run
@@ -152,15 +153,12 @@ def looked_up(model: Causal, stream: Callable[[Tensor], Tensor]) -> list[Tensor]
     def record(module: Any, given: tuple[Tensor], handed_on: Tensor) -> None:
         seen.append(handed_on - words.weight[given[0]])
 
-    hook = words.register_forward_hook(record)
     tokenizer = AutoTokenizer.from_pretrained(
         model.lm.peft_config["default"].base_model_name_or_path
     )
-    try:
-        with model.replacing(stream):
-            complete(model, tokenizer, PROMPTS, 40)
-    finally:
-        hook.remove()
+    noisy = hooked([words], lambda _, __, embeddings: stream(embeddings))
+    with noisy, hooked([words], record):
+        complete(model, tokenizer, PROMPTS, 40)
     return seen
 
 

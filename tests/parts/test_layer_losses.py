@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 
 from cudt.data.loader import batches
 from cudt.method.constraints import judge
-from cudt.models.base import LayeredModel
-from cudt.models.layer_losses import Measurement, draw_noise, measure_batches, measure_sigma
-from cudt.models.pretrained import compile_layers
-from cudt.noise import NoiseSource, standard_noise
-from cudt.training.train import assemble
+from cudt.models.layer_losses import (
+    Measurement,
+    deviation,
+    draw_noise,
+    measure_batches,
+    measure_sigma,
+)
+from cudt.noise import NoiseSource, SignalShape, standard_noise
+from cudt.training.train import assemble_model
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 
@@ -24,9 +27,7 @@ NOISE = NoiseSource("gaussian", 1.0, 0)
 
 @pytest.fixture(scope="module")
 def problem():
-    assembled = assemble(tiny_recipe(), None, CPU)
-    assembled.layerwise.eval()
-    return assembled
+    return assemble_model(tiny_recipe(), None, CPU).eval()
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +38,19 @@ def batch(problem):
 def measured(problem, size, gammas=(0.0, 0.7)):
     task = problem.task
     loaded = batches(task, task.examples("test"), size, CPU)
-    rows = zip(*measure_batches(problem.layerwise, loaded, NOISE, gammas), strict=True)
-    return [Measurement.joined(parts) for parts in rows]
+    examples = [*loaded]
+    return [
+        Measurement.joined([*measure_batches(problem, examples, NOISE, gamma)]) for gamma in gammas
+    ]
 
 
 def test_losses_are_the_tasks_losses_of_the_readout_at_each_layer(problem, batch):
-    model, task = problem.layerwise.model, problem.task
+    model, task = problem.model, problem.task
     states = model.layer_states(model.signal(batch)[0], batch)
     answers = [model.readout(state, batch) for state in states]
-    losses = problem.layerwise(batch)
+    losses = problem(batch)
     assert torch.equal(losses, torch.stack([task.losses(one, batch) for one in answers]))
-    judged, scores = problem.layerwise.judge(batch)
+    judged, scores = problem.judge(batch)
     assert judged.dtype == torch.float64
     assert not judged.requires_grad
     exact = [one.double() for one in answers]
@@ -58,13 +61,13 @@ def test_losses_are_the_tasks_losses_of_the_readout_at_each_layer(problem, batch
 @pytest.mark.parametrize("layers", [[3], [1, 3], [2]])
 def test_some_layers_give_their_rows(problem, batch, layers):
     rows = [layer - 1 for layer in layers]
-    assert torch.equal(problem.layerwise(batch, layers=layers), problem.layerwise(batch)[rows])
+    assert torch.equal(problem(batch, layers=layers), problem(batch)[rows])
 
 
 def test_constant_layers_have_the_same_losses_and_no_gradient(problem, batch):
-    losses = problem.layerwise(batch, constant={1, 2})
-    assert torch.equal(losses, problem.layerwise(batch))
-    weights = list(problem.layerwise.parameters())
+    losses = problem(batch, constant={1, 2})
+    assert torch.equal(losses, problem(batch))
+    weights = list(problem.parameters())
     for layer, moves in enumerate((False, False, True)):
         found = torch.autograd.grad(
             losses[layer].sum(), weights, retain_graph=True, allow_unused=True
@@ -73,7 +76,7 @@ def test_constant_layers_have_the_same_losses_and_no_gradient(problem, batch):
 
 
 def test_learned_weights_come_back_and_those_of_another_model_are_refused(problem):
-    layerwise = problem.layerwise
+    layerwise = problem
     weights = {name: value.clone() for name, value in layerwise.learned_weights().items()}
     assert set(weights) == set(layerwise.state_dict())
     layerwise.load_learned_weights(weights)
@@ -85,21 +88,6 @@ def test_learned_weights_come_back_and_those_of_another_model_are_refused(proble
         layerwise.load_learned_weights(weights)
 
 
-def test_the_seed_draws_the_weights():
-    one, same, other = (
-        next(assemble(tiny_recipe(seed=seed), None, CPU).layerwise.parameters())
-        for seed in (1, 1, 2)
-    )
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-
-
-def test_a_model_without_layer_modules_is_not_compiled(problem, monkeypatch):
-    monkeypatch.setattr(type(problem.layerwise.model), "layer_modules", LayeredModel.layer_modules)
-    with pytest.raises(UserError, match=r"training\.compile: UnrolledTransformer has no layers"):
-        compile_layers(problem.layerwise.model)
-
-
 # ---------------------------------------------------------------- measuring
 
 
@@ -107,17 +95,16 @@ def test_a_measurement_depends_on_neither_batch_size_nor_other_levels(problem, b
     zero, noisy = measured(problem, 5)
     for one, other in zip(measured(problem, 17), (zero, noisy), strict=True):
         assert torch.allclose(one.layer_losses, other.layer_losses, atol=1e-6)
-    assert torch.equal(measured(problem, 5, [0.7])[0].losses, noisy.losses)
-    assert torch.equal(zero.losses[:, :5], problem.layerwise.judge(batch)[0])
-    drawn = draw_noise(problem.layerwise.model, batch, NOISE)
-    expected, _ = problem.layerwise.judge(batch, 0.7 * drawn)
+    assert torch.equal(zero.losses[:, :5], problem.judge(batch)[0])
+    drawn = draw_noise(problem.model, batch, NOISE)
+    expected, _ = problem.judge(batch, 0.7 * drawn)
     assert torch.allclose(noisy.losses[:, :5], expected, atol=1e-6)
     assert not torch.allclose(noisy.losses, zero.losses)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
 def test_noise_has_the_variance_of_gamma_times_sigma_and_none_on_padding(problem, kind):
-    model, task = problem.layerwise.model, problem.task
+    model, task = problem.model, problem.task
     every = task.collate(task.examples("train"))
     signal, mask = model.signal(every)
     sigma = measure_sigma(model, batches(task, task.examples("train"), 7, CPU))
@@ -127,26 +114,12 @@ def test_noise_has_the_variance_of_gamma_times_sigma_and_none_on_padding(problem
     assert noise[~mask].abs().sum() == 0
 
 
-class Frames:
-    """The signal of a video model: the frames themselves."""
-
-    weights_outside_passes = LayeredModel.weights_outside_passes
-
-    def signal(self, given: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return given["frames"], torch.ones(given["frames"].shape[:2], dtype=torch.bool)
-
-    def signal_shape(self, given: Any) -> Any:
-        return type("Shape", (), {"lengths": [given["frames"].shape[1]] * len(given["frames"])})
-
-
 @pytest.mark.parametrize("value", [0.0, 0.1, 255.0, math.nan, math.inf])
 def test_a_constant_signal_and_one_that_is_not_finite_have_no_noise(value):
-    model: Any = Frames()
-    sigma = measure_sigma(model, [{"frames": torch.full((3, 4, 50, 50), value)}] * 3)
+    sigma = deviation([torch.full((3, 4, 50, 50), value)] * 3)
     assert sigma == 0 if math.isfinite(value) else math.isnan(sigma)
-    shape = type("Shape", (), {"positions": 1, "features": (1,), "dtype": None, "lengths": [1]})
     with pytest.raises(UserError, match="is constant or not finite"):
-        NoiseSource("gaussian", sigma, 0).draw(["0"], shape)  # type: ignore[arg-type]
+        NoiseSource("gaussian", sigma, 0).draw(["0"], SignalShape([1], 1, (1,)))
 
 
 # ---------------------------------------------------------------- measurements
@@ -178,17 +151,6 @@ def test_means_are_weighted_and_grouping_noise_seeds_by_example_keeps_them():
     assert grouped.losses[:, 1].tolist() == pytest.approx(wanted.tolist())
 
 
-def test_the_same_draw_twice_is_not_twice_the_evidence():
-    once = drawn(0, IDS)
-    twice = Measurement.joined([once, once])
-    alone, grouped, joined = (
-        judge(one.losses, one.weights, 1.0, [0.1] * 3, torch.zeros(3))[0].standard_error
-        for one in (once, twice.grouped(twice.ids), twice)
-    )
-    assert grouped == pytest.approx(alone)
-    assert joined < 0.8 * alone
-
-
 def test_the_standard_error_over_clips_is_that_of_their_means():
     losses = torch.rand(1, 12, generator=torch.Generator().manual_seed(0)).double()
     windows = Measurement(losses, losses, torch.ones(12).double(), list(map(str, range(12))))
@@ -196,9 +158,3 @@ def test_the_standard_error_over_clips_is_that_of_their_means():
     (verdict,) = judge(grouped.losses, grouped.weights, 1.0, [0.1], torch.zeros(1))
     means = losses.reshape(4, 3).mean(1)
     assert verdict.standard_error == pytest.approx((means.std() / 2).item())
-
-
-def test_an_example_without_weight_does_not_count():
-    part = drawn(0, IDS)
-    part.weights[2] = 0
-    assert part.grouped(part.ids).layer_losses.tolist() == pytest.approx(part.layer_losses.tolist())

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from cudt.data.loader import Loader, batches, lengths_of, n_batches, shared, split_updates, updates
+from cudt.data.loader import (
+    Loader,
+    batches,
+    lengths_of,
+    n_batches,
+    shared,
+    split_updates,
+    updates,
+)
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 LENGTHS = np.random.default_rng(9).integers(1, 500, 1000)

@@ -14,8 +14,8 @@ import torch
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.export import export
 from cudt.runs.info import RunInfo
-from cudt.runs.run import TABLES, Run, data_root_of, find_runs, open_run, run_for, write_recipe
-from cudt.utils.errors import DataWarning, UserError
+from cudt.runs.run import TABLES, Run, find_runs, open_run, run_for, write_recipe
+from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
 from tests.planted import keys, make_run
 
@@ -49,12 +49,6 @@ def test_updates_of_run_json_keep_the_other_keys(run):
     run.update_info(RunInfo(status="failed"))
     assert (run.info().status, run.info().reason) == ("failed", "a full disk")
     with pytest.raises(UserError, match="is failed, not finished; run `cudt train`"):
-        run.finished_info()
-
-
-def test_a_finished_run_has_everything_that_readers_rely_on(run):
-    run.update_info(RunInfo(status="finished"))
-    with pytest.raises(UserError, match=r"run\.json: damaged \(recipe: Field required\)"):
         run.finished_info()
 
 
@@ -110,19 +104,9 @@ def test_a_run_has_one_writer_at_a_time(run):
         run.locked(),
     ):
         pass
-    (run.path / ".ood.csv.x.tmp").touch()
+    (run.path / ".ood.csv.1.tmp").touch()
     with run.locked():
         assert not list(run.path.glob("*.tmp"))
-
-
-def test_the_data_root_is_that_of_training_unless_another_is_given(run, tmp_path):
-    assert data_root_of(run, None) is None
-    run.update_info(RunInfo(data_root=str(tmp_path)))
-    assert data_root_of(run, None) == tmp_path
-    assert data_root_of(run, Path("other")) == Path("other")
-    run.update_info(RunInfo(data_root="gone"))
-    with pytest.warns(DataWarning, match="was trained with the data root 'gone'"):
-        assert data_root_of(run, None) is None
 
 
 # ---------------------------------------------------------------- finding
@@ -133,11 +117,6 @@ def test_a_folder_without_its_files_is_no_run_folder(run, missing):
     (run.path / missing).unlink()
     with pytest.raises(UserError, match="is not a run folder"):
         open_run(run.path)
-
-
-def test_a_folder_above_runs_is_no_run_folder_and_the_error_names_one(run):
-    with pytest.raises(UserError, match=f"1 run folders are below it, for example {run.path}"):
-        open_run(run.path.parent)
 
 
 def test_runs_are_found_at_any_depth_each_once_and_hidden_ones_are_unfinished_work(run, tmp_path):
@@ -161,7 +140,6 @@ class _Saved(torch.nn.Module):
 
     def save_pretrained(self, folder: Path) -> str | None:
         if self.lines is not None:
-            folder.mkdir()
             (folder / "model.safetensors").touch()
         return self.lines
 
@@ -178,7 +156,7 @@ def test_an_exported_model_has_a_card_that_says_how_it_was_trained(trained_run, 
     export(run, saved('model = load("FOLDER")\n'), tmp_path / "mine")
     assert (tmp_path / "mine" / "model.safetensors").is_file()
     text = (tmp_path / "mine" / "README.md").read_text(encoding="utf-8")
-    assert text.startswith("---\nlibrary_name: transformers\ntags:\n- cudt\n")
+    assert text.startswith("---\nlibrary_name: transformers\n")
     assert '```python\nmodel = load("mine")\n```' in text
     assert "objective `constrained`, seed 0" in text
     for one in run.finished_info().verdicts:

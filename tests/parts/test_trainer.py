@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -18,10 +20,10 @@ from cudt.config.schema import Training
 from cudt.runs.info import MultiplierInfo, StoppedEarly
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
+from cudt.training.display import Display
 from cudt.training.trainer import Trainer, learning_rate_share, primal_optimizer
-from cudt.utils.compat import survive_torchvision_mismatch
-from cudt.utils.device import accelerator_for
-from cudt.utils.errors import DataWarning, TrainingStoppedError, UserError
+from cudt.utils.device import accelerator_for, survive_torchvision_mismatch
+from cudt.utils.errors import TrainingStoppedError, UserError
 from tests.conftest import quiet, tiny_recipe, train_quietly
 
 CPU = torch.device("cpu")
@@ -369,16 +371,19 @@ def test_recorded_violations_prices_and_weights_follow_from_losses_and_multiplie
         assert at["multiplier_norm", 0] == pytest.approx(math.hypot(*λ), abs=1e-6)
 
 
-def test_what_is_printed_and_warned_of(tmp_path, capsys):
-    import cudt
-
-    recipe = tiny_recipe("descent.alpha=0.5", "descent.resilience=decay", "descent.beta=0.01")
-    with pytest.warns(DataWarning, match=r"leave the layers before the last a weight of about"):
-        cudt.train(recipe, tmp_path, "cpu")
-    first, *lines = capsys.readouterr().out.splitlines()
-    assert first.startswith("the constraints ask layer 3 for a loss ≤ 0.0866")
-    assert [line[:20] for line in lines] == ["epoch 1/2, update 3 ", "epoch 2/2, update 6 "]
-    assert all(line.count("→") == 3 and "accuracy" in line and "λ" in line for line in lines)
+def test_a_log_has_a_line_for_each_validation_and_a_terminal_has_a_bar(tmp_path):
+    recipe = tiny_recipe("descent.alpha=0.5")
+    for is_terminal in (False, True):
+        shown = Console(file=io.StringIO(), width=200, force_terminal=is_terminal)
+        training.train(recipe, tmp_path / str(is_terminal), "cpu", None, Display(shown))
+        text = shown.file.getvalue()  # type: ignore[attr-defined]
+        lines = [line for line in text.splitlines() if "accuracy" in line]
+        assert [line.lstrip("\r\x1b[2K")[:19] for line in lines] == [
+            "epoch 1/2, update 3",
+            "epoch 2/2, update 6",
+        ]
+        assert all(line.count("→") == 3 and "λ" in line for line in lines)
+        assert ("training loss" in text) == is_terminal
 
 
 # ---------------------------------------------------------------- precision, trackers, the folder
@@ -420,8 +425,9 @@ def test_tensorboard_has_history_value_by_value_and_the_verdict(tmp_path):
         expected.setdefault(key, []).append((step, pytest.approx(value, rel=1e-6)))
     for name, values in expected.items():
         assert [(one.step, one.value) for one in events.Scalars(name)] == values, name
-    with pytest.raises(UserError, match="--track fast: unknown to Accelerate"):
-        training.check_trackers(["fast"])
+    missing = training.TrackingRequest(("aim",))
+    with pytest.raises(UserError, match="--track aim: not installed"):
+        training.train(tiny_recipe(seed=1), tmp_path, "cpu", None, quiet(), track=missing)
 
 
 def test_a_finished_run_is_kept_as_it_is_and_takes_new_evaluation_settings(tmp_path):

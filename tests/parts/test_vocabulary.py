@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from cudt.models import vocabulary
-from cudt.models.vocabulary import HeadGradient, TokenLogits, labels_of, positions
+from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.tasks.base import IGNORED
 from tests.products import Products
 
@@ -27,12 +27,10 @@ def _chunks_of_three_rows(monkeypatch) -> None:
     monkeypatch.setattr(vocabulary, "CHUNK", 3 * WORDS + 1)
 
 
-def states_and_head(
-    bias: bool = True, dtype: torch.dtype = torch.float64
-) -> tuple[list[Tensor], nn.Linear]:
+def states_and_head(dtype: torch.dtype = torch.float64) -> tuple[list[Tensor], nn.Linear]:
     torch.manual_seed(0)
     states = [torch.randn(TOKENS, WIDTH, dtype=dtype, requires_grad=True) for _ in range(LAYERS)]
-    return states, nn.Linear(WIDTH, WORDS, bias=bias, dtype=dtype)
+    return states, nn.Linear(WIDTH, WORDS, bias=False, dtype=dtype)
 
 
 def losses_of(states: list[Tensor], head: nn.Linear, announced: Tensor | None) -> Tensor:
@@ -60,11 +58,10 @@ def gradients(losses: Tensor, weights: Tensor, states: list[Tensor], head: nn.Li
     return list(torch.autograd.grad((losses * weights).sum(), [*states, *head.parameters()]))
 
 
-@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("factor", [None, 1.0, -3.0, 1e-20])
-def test_losses_and_gradients_are_those_of_cross_entropy(bias, factor):
+def test_losses_and_gradients_are_those_of_cross_entropy(factor):
     """Without announced weights, and with weights that are announced up to a factor."""
-    states, head = states_and_head(bias)
+    states, head = states_and_head()
     announced, weights = WEIGHTS.double(), (factor or 1.0) * WEIGHTS.double()
     losses = losses_of(states, head, None if factor is None else announced)
     assert torch.allclose(losses, plain(states, head), rtol=1e-12)
@@ -92,7 +89,7 @@ def test_fp32_agrees_to_5e_7_and_bf16_to_its_rounding(announced):
     [(False, True, 2, 2), (True, True, 3, 3), (True, False, 2, 4)],
 )
 def test_the_number_of_products_of_the_size_of_the_head(trained, announced, forward, both):
-    states, head = states_and_head(bias=False)
+    states, head = states_and_head()
     head.requires_grad_(trained)
     one = LAYERS * 2 * TOKENS * WIDTH * WORDS
     with Products() as counter:
@@ -102,17 +99,6 @@ def test_the_number_of_products_of_the_size_of_the_head(trained, announced, forw
     assert counter.flops == both * one
     assert states[0].grad is not None
     assert (head.weight.grad is not None) == trained
-
-
-def test_all_layers_add_to_one_buffer_which_becomes_the_gradient():
-    states, head = states_and_head()
-    gradient = HeadGradient(WEIGHTS.double())
-    places = {gradient.sums_of(head)[0].data_ptr() for _ in range(LAYERS)}
-    answers = [TokenLogits(own, head, own.dtype) for own in states]
-    losses = [one.adding_to(gradient, row).mean_losses(BATCH) for row, one in enumerate(answers)]
-    (torch.stack(losses) * WEIGHTS).sum().backward()
-    assert head.weight.grad is not None
-    assert places == {head.weight.grad.data_ptr()}
 
 
 def test_autograd_keeps_states_and_no_logits():
@@ -149,12 +135,3 @@ def test_a_hit_is_the_likeliest_word_and_judging_has_no_gradients():
     assert losses.dtype == hits.dtype == torch.float64
     assert hits.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 2])
     assert len(targets) == TOKENS
-
-
-def test_labels_positions_and_counts_of_a_batch():
-    batch = {"labels": torch.tensor([[_, 3, 5], [_, _, _], [7, _, 9]])}
-    assert positions(batch).tolist() == [1, 2, 6, 8]
-    assert positions({**batch, "labelled": torch.tensor([1, 8])}).tolist() == [1, 8]
-    targets, rows, counts = labels_of(batch)
-    assert (targets.tolist(), rows.tolist()) == ([3, 5, 7, 9], [0, 0, 2, 2])
-    assert counts.tolist() == [2, 1, 2]  # an example without labels has a mean of 0

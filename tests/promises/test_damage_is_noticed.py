@@ -15,7 +15,7 @@ from cudt.report import frames
 from cudt.runs.run import EXAMPLES, open_run
 from cudt.training.checkpoint import load_weights
 from cudt.utils.errors import DamagedFileError, DataWarning, UserError
-from cudt.utils.progress import track
+from cudt.utils.text import track
 
 _LEVELS = Grid(gammas=[0.0, 1.0], perturbations=["gaussian", "uniform"])
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 from cudt.runs.run import run_for
 from cudt.training import train as training
 from cudt.utils.errors import TrainingInterruptedError, TrainingPrunedError
-from tests.conftest import quiet, tiny_recipe, train_quietly
+from tests.conftest import Stopping, quiet, tiny_recipe, train_quietly
 from tests.processes import ending, in_child, together
 
 #: Three updates an epoch: 2 is within the first, 3 and 6 are at the ends of epochs, 7 is within the
@@ -34,25 +34,6 @@ SETTINGS = {
     "erm": ("objective=erm", "training.warmup_share=0.6", "training.schedule=cosine"),
 }
 WEIGHTS = ("checkpoints/best.safetensors", "checkpoints/last.safetensors")
-
-
-class Stopping:
-    """A display that sends a signal to its own process after an update."""
-
-    def __init__(self, step: int, how: signal.Signals) -> None:
-        self.step, self.how = step, how
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-    def update(self, step: int, steps: int, losses: object) -> None:
-        # As dropout does: what is drawn here has to go on, too.
-        torch.rand(3)
-        if step == self.step:
-            os.kill(os.getpid(), self.how)
-
-    def validated(self, line: str) -> None: ...
 
 
 def recipe_of(name: str) -> Any:
@@ -167,16 +148,15 @@ def test_two_processes_resume_exactly_each_with_its_own_dropout(tmp_path):
 
 def test_each_process_draws_its_own_dropout_and_goes_on_with_it(tmp_path):
     class Drawing(Stopping):
-        def __init__(self, stop: int) -> None:
-            super().__init__(stop, signal.SIGTERM)
-            self.drawn: list[float] = []
+        drawn: list[float]
 
-        def update(self, step: int, steps: int, losses: object) -> None:
+        def update(self, step: int, per_epoch: int, losses: Sequence[float]) -> None:
             self.drawn.append(torch.rand(()).item())
-            super().update(step, steps, losses)
+            super().update(step, per_epoch, losses)
 
     def draws(out: str, stop: int = -1) -> list[float]:
         display = Drawing(stop)
+        display.drawn = []
         try:
             training.train(tiny_recipe(), tmp_path / out, "cpu", None, display)
         except TrainingInterruptedError:

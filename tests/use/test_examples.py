@@ -1,8 +1,10 @@
-"""The programs in examples/: they run as they are, and do what docs/your-model.md says."""
+"""The programs and the notebook in examples/: they run as they are, and do what docs/your-model.md
+says."""
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import runpy
 import shlex
@@ -14,8 +16,11 @@ import pytest
 import typer
 
 from cudt.cli.main import app
+from cudt.config import recipe
+from tests.conftest import train_quietly
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 EPOCH = re.compile(r"epoch \d+: layer losses tensor\(\[(.*?)\]\), multipliers tensor\(\[(.*?)\]\)")
 
 
@@ -69,3 +74,43 @@ def test_the_batch_script_of_the_workers_runs_a_command_that_exists():
     group = typer.main.get_command(app)
     command = group.get_command(typer.Context(group), "sweep")  # type: ignore[attr-defined]
     assert command.make_context("sweep", shlex.split(line)[2:]).params["join"]
+
+
+# ---------------------------------------------------------------- notebook and demo
+
+
+def notebook() -> Any:
+    nbformat = pytest.importorskip("nbformat")
+    made = nbformat.read(EXAMPLES / "notebooks" / "quick-start.ipynb", as_version=4)
+    nbformat.validate(made)
+    return made
+
+
+def test_the_notebook_is_short_and_stored_without_outputs():
+    made = notebook()
+    assert len(made.cells) <= 20
+    code = [cell for cell in made.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert set(made.metadata) == {"kernelspec", "language_info"}
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_top_to_bottom_and_draws(tmp_path, monkeypatch):
+    nbclient = pytest.importorskip("nbclient")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    made, where = notebook(), {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(made, timeout=600, resources=where).execute()
+    outputs = [output for cell in made.cells for output in cell.get("outputs", [])]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+
+
+@pytest.mark.slow
+def test_in_the_demo_the_constrained_run_descends_at_every_layer_and_erm_does_not(tmp_path):
+    for objective in ("constrained", "erm"):
+        info = train_quietly(
+            recipe.load("reviews-ut", objective=objective), tmp_path
+        ).finished_info()
+        assert info.feasible == info.monotone == (objective == "constrained")
+        assert info.verdicts[-1].loss < info.reference / 2

@@ -240,7 +240,7 @@ def test_two_processes_give_the_steps_and_the_verdict_of_one(tmp_path, settings)
 
 
 @pytest.mark.parametrize("update", [2, 3], ids=["within an epoch", "at its end"])
-@pytest.mark.parametrize("resilience", RESILIENCE)
+@pytest.mark.parametrize("resilience", ["slack", "decay"])
 def test_resuming_from_a_checkpoint_gives_the_same_training(tmp_path, resilience, update):
     dual = Dual(optimizer="adam", learning_rate=0.1)
     settings = {**RESILIENCE[resilience], "alpha": 0.6, "dual": dual}
@@ -260,24 +260,8 @@ def test_resuming_from_a_checkpoint_gives_the_same_training(tmp_path, resilience
     assert torch.load(checkpoint, weights_only=True)
 
 
-def test_the_log_has_losses_violations_multipliers_slacks_and_weights(tmp_path):
-    callback, descent = LayerwiseDescentCallback(problem(**SLACK)), problem(**SLACK)
-    _, trainer = fitted(callback, tmp_path)
-    f = by_hand(descent)[1][-1]
-    expected = {
-        "loss": f,
-        "violation": descent.violations(f),
-        "multiplier": descent.multiplier_values,
-        "weight": descent.effective_weights(),
-    }
-    for name, values in expected.items():
-        found = [float(trainer.logged_metrics[f"{name}/layer_0{layer}"]) for layer in (1, 2, 3)]
-        assert found == pytest.approx(values.tolist(), abs=1e-6)
-    assert trainer.logged_metrics["slack/layer_01"] > 0
-
-
 @pytest.mark.parametrize("reduction", ["none", "mean"])
-def test_the_verdict_is_that_of_single_examples_or_of_means_of_batches(tmp_path, reduction, capsys):
+def test_the_verdict_is_that_of_single_examples_or_of_means_of_batches(tmp_path, reduction):
     callback = LayerwiseDescentCallback(problem(**SLACK))
     model, _ = fitted(callback, tmp_path, validate=reduction)
     descent = callback.descent
@@ -287,25 +271,13 @@ def test_the_verdict_is_that_of_single_examples_or_of_means_of_batches(tmp_path,
     weights = losses.new_full(losses.shape[1:], 24 / losses.shape[1])
     rates, slack = descent.rates, descent.slack.double()
     expected = constraints.judge(losses, weights, descent.reference, rates, slack)
-    printed = capsys.readouterr().out
     for found, its in zip(callback.verdicts, expected, strict=True):
         assert found.verdict == its.verdict
         assert found.loss == pytest.approx(its.loss)
         assert found.standard_error == pytest.approx(its.standard_error, rel=1e-5)
-        assert its.verdict in printed
-        assert f"{its.loss:.4g}" in printed
 
 
-# ---------------------------------------------------------------- what is refused
-
-
-def test_what_would_train_something_else_is_refused(tmp_path, monkeypatch):
-    log, plain, slack = (problem(**one) for one in ({"form": "log"}, {}, SLACK))
+def test_accumulation_is_refused_in_the_log_form(tmp_path):
+    callback = LayerwiseDescentCallback(problem(form="log"))
     with pytest.raises(UserError, match=r"^accumulate_grad_batches: the log form needs"):
-        fitted(LayerwiseDescentCallback(log), tmp_path, accumulate_grad_batches=2)
-    monkeypatch.setattr(Module, "training_step", lambda self, batch: self.model(*batch)[-1])
-    with pytest.raises(UserError, match=r"training_step must return callback\.loss"):
-        fitted(LayerwiseDescentCallback(plain), tmp_path)
-    monkeypatch.setattr(LayerwiseDescent, "add_slack_to", lambda *_: None)
-    with pytest.raises(UserError, match="add_slack_to"):
-        fitted(LayerwiseDescentCallback(slack), tmp_path)
+        fitted(callback, tmp_path, accumulate_grad_batches=2)

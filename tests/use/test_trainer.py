@@ -9,7 +9,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils.data import IterableDataset
-from transformers import EarlyStoppingCallback, Trainer, TrainingArguments
+from transformers import EarlyStoppingCallback, Trainer
 
 from cudt.config.schema import Dual
 from cudt.integrations.trainer import Descent, Noise
@@ -120,37 +120,6 @@ def test_two_processes_are_one(family, form, tmp_path):
     assert whole[0].max() > 0
 
 
-def test_warm_up_epochs_have_no_constraints(tmp_path):
-    warmed = trained(tmp_path, descent=changed(warmup_epochs=1), args={"max_steps": 6})
-    erm = trained(tmp_path, objective="erm")
-    rows = [row for row in warmed.state.log_history if "loss" in row]
-    assert ["multiplier/layer_01" in row for row in rows] == [False] * 4 + [True] * 2
-    expected = [row["loss"] for row in erm.state.log_history if "loss" in row]
-    assert [row["loss"] for row in rows[:4]] == pytest.approx(expected, rel=1e-4)
-
-
-def test_slack_is_trained_with_the_weights_and_never_negative(tmp_path):
-    slack = by_layer(trained(tmp_path, descent=SLACK), "slack")
-    assert slack.max() > 0
-    assert slack.min() >= 0
-
-
-def test_constraints_that_cannot_be_met_do_not_let_multipliers_grow_for_ever(tmp_path):
-    """The labels are noise and the rate is 0, so f_l − 0.5·f_{l−1} stays at about half of f."""
-    dual = Dual(optimizer="sgd", learning_rate=1.0)
-    bounded, free = (
-        trained(tmp_path, descent=settings, args={"max_steps": 60, "learning_rate": 0.0})
-        for settings in (
-            Descent(alpha=0.5, dual=dual),
-            Descent(alpha=0.5, resilience="none", dual=dual),
-        )
-    )
-    settled, grown = (by_layer(one, "multiplier") for one in (bounded, free))
-    violation = by_layer(bounded, "violation").mean(0).clamp_min(0)
-    assert torch.allclose(settled[-1], 10 * violation, rtol=0.1, atol=0.1)
-    assert grown[-1].max() > 3 * settled[-1].max()
-
-
 # ---------------------------------------------------------------- layers
 
 
@@ -180,7 +149,7 @@ def test_losses_in_chunks_are_those_of_all_logits(family, tmp_path):
     assert torch.allclose(weights_of(chunked.model), weights_of(whole.model), atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["bert", "llama", "vit"])
+@pytest.mark.parametrize("family", ["bert", "llama"])
 def test_adapters_are_trained_and_the_weights_below_are_not(family, tmp_path):
     targets = ["query", "value"] if family == "bert" else "all-linear"
     saved = None if family == "llama" else ["classifier"]
@@ -209,17 +178,12 @@ def test_checkpointing_of_gradients_and_bf16_change_nothing_but_rounding(family,
 # ---------------------------------------------------------------- noise
 
 
-def test_sigma_is_the_deviation_of_the_embeddings_of_all_tokens_but_padding(tmp_path):
-    trainer = trainer_of(tmp_path, noise=Noise(gamma_train=0.5), args={"max_steps": 1})
-    table = trainer.model.get_input_embeddings().weight.detach().clone()
-    trainer.train()
-    looked_up = torch.cat([table[row["input_ids"]] for row in rows_of("bert")]).double()
-    assert trainer.noise.sigma_x == pytest.approx(looked_up.std(correction=0).item(), rel=1e-6)
-
-
 def test_the_noise_of_an_example_depends_on_its_content_and_the_seed_alone(tmp_path):
-    trainer = trained(tmp_path, noise=Noise(gamma_train=0.5), args={"max_steps": 1})
+    trainer = trainer_of(tmp_path, noise=Noise(gamma_train=0.5), args={"max_steps": 1})
     table = trainer.model.get_input_embeddings()
+    looked_up = torch.cat([table(row["input_ids"]) for row in rows_of("bert")]).double()
+    trainer.train()
+    assert trainer.noise.sigma_x == pytest.approx(looked_up.std(correction=0).item(), rel=1e-6)
 
     def noise(rows: Any, seed: str) -> list[torch.Tensor]:
         batch = collate(rows)
@@ -262,20 +226,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(kind, at, tmp_path):
     assert whole.descent.multiplier_values.max() > 0
 
 
-def test_a_checkpoint_of_plain_trainer_is_refused(tmp_path):
-    args = arguments(tmp_path, save_strategy="steps", save_steps=2)
-    Trainer(model_of("bert"), args, collate, rows_of("bert")).train()
-    with pytest.raises(UserError, match="λ is not known"):
-        trainer_of(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-
-
 # ---------------------------------------------------------------- logs and verdicts
-
-
-def test_the_logged_loss_is_the_mean_of_the_updates_since_the_last_log(tmp_path):
-    every, last = (trained(tmp_path, args={"logging_steps": steps}) for steps in (1, 4))
-    (logged,) = (row["loss"] for row in last.state.log_history if "loss" in row)
-    assert logged == pytest.approx(by_layer(every, "loss")[:, -1].mean().item(), rel=1e-6)
 
 
 class Stream(IterableDataset[Any]):
@@ -323,18 +274,6 @@ def test_a_training_that_stops_early_is_judged_with_the_slack_of_its_best_epoch(
     assert [one.slack for one in trainer.verdicts] == by_layer(trainer, "slack")[3].tolist()
 
 
-def test_several_validation_sets_are_judged_one_by_one(tmp_path):
-    data = {name: rows_of("bert", 6, seed=1) for name in ("one", "two")}
-    trainer = trainer_of(tmp_path, eval_dataset=data)
-    with pytest.raises(UserError, match=r"train\(\)"):
-        trainer.judge(data["one"])
-    trainer.train()
-    assert trainer.verdicts == []
-    with pytest.raises(UserError, match="give one data set"):
-        trainer.judge()
-    assert len(trainer.judge(data["two"])) == 3
-
-
 # ---------------------------------------------------------------- what is refused
 
 
@@ -344,16 +283,8 @@ def test_what_has_no_reference_or_no_loss_is_refused(tmp_path):
         same = [{**row, "labels": labels} for row in rows]
         with pytest.raises(UserError, match=rf"descent\.reference: .*{wrong}"):
             trained(tmp_path, train_dataset=same)
-    with pytest.raises(UserError, match=r"without a length .* descent\.reference"):
-        trained(tmp_path, train_dataset=Stream(rows))
     streamed = trained(tmp_path, train_dataset=Stream(rows), descent=changed(reference=1.1))
     assert by_layer(streamed, "loss").shape == (4, 3)
     none = [{**row, "labels": -100} for row in rows]
     with pytest.raises(UserError, match="all labels of an update are -100"):
         trained(tmp_path, train_dataset=none, descent=changed(reference=1.1))
-
-
-def test_several_gpus_of_one_process_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(TrainingArguments, "n_gpu", 2)
-    with pytest.raises(UserError, match="accelerate launch"):
-        trainer_of(tmp_path)

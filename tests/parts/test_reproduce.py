@@ -1,0 +1,309 @@
+"""`cudt reproduce`: scales, the plan, what is missing, and the loop over tiny experiments."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cudt.config import recipe as recipes
+from cudt.config import yaml
+from cudt.config.tasks import Alpaca as AlpacaSection
+from cudt.evaluation import workers
+from cudt.reproduce import generated, plan, run, scale
+from cudt.runs.run import open_run, run_for
+from cudt.sweep.studies import open_storage, own_storage, studies_of
+from cudt.sweep.worker import SweepOptions, work
+from cudt.tasks import alpaca
+from cudt.tasks.base import SPLITS
+from cudt.utils.errors import UserError
+from tests.sweeps import seeds, write_search
+
+ROOT = Path(__file__).parents[2]
+PAIR = {
+    "constrained": seeds(1, fixed={"objective": "constrained"}),
+    "erm": seeds(1, fixed={"objective": "erm"}),
+}
+
+
+def pair(folder: Path, name: str = "pair", **changes: Any) -> str:
+    """A search file of two runs."""
+    return str(write_search(folder, name, **{"arms": PAIR, **changes}))
+
+
+def listed(search: str, **changes: Any) -> dict[str, Any]:
+    return {"name": "table", "search": search, "hours": 2.0, **changes}
+
+
+def write_scale(folder: Path, *experiments: dict[str, Any], **changes: Any) -> str:
+    values = {"machine": "a slow one", "experiments": [*experiments], **changes}
+    (folder / "mine.yaml").write_text(yaml.dump(values), encoding="utf-8")
+    return str(folder / "mine.yaml")
+
+
+def options(folder: Path, **more: Any) -> SweepOptions:
+    return SweepOptions(folder / "out", "cpu", **more)
+
+
+def screen() -> Console:
+    return Console(file=io.StringIO(), width=80, markup=False, emoji=False)
+
+
+def text_of(console: Console) -> str:
+    return re.sub(r" +", " ", console.file.getvalue())  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- the scales that come with cudt
+
+
+@pytest.mark.parametrize("name", recipes.names("scale"))
+def test_a_scale_that_comes_with_cudt_is_valid_and_its_plan_fits_a_terminal(name, tmp_path):
+    text = recipes.locate(name, "scale").read_text(encoding="utf-8")
+    assert text.startswith(f"# cudt reproduce --scale {name}\n")
+    made, console = plan.make(loaded := scale.load(name), options(tmp_path)), screen()
+    plan.show(made, loaded.machine, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert all(len(line) < 80 for line in lines[: len(made) + 1])
+    assert all(len(line) < 80 or "`" in line for line in lines)
+    assert not (tmp_path / "out").exists()
+
+
+def papers_sweeps() -> Iterator[tuple[str, str]]:
+    """Search and recipe of every row of the table in docs/guides/sweeps.md."""
+    text = (ROOT / "docs/guides/sweeps.md").read_text(encoding="utf-8")
+    table = text.partition("## The paper's sweeps")[2]
+    for line in (line for line in table.splitlines() if line.startswith("| `")):
+        searches, named = (re.findall(r"`([\w-]+)`", cell) for cell in line.split("|")[1:3])
+        if "nine video recipes" in line:
+            models = {"dust": "gamma-train-dust", "ut": "gamma-train", "vit": "gamma-train-vit"}
+            for data in ("ucsd", "avenue", "shanghaitech"):
+                yield from ((search, f"{data}-{model}") for model, search in models.items())
+        else:
+            yield from ((search, recipe) for search in searches for recipe in named)
+
+
+def test_full_is_the_papers_sweeps_the_cheapest_first():
+    full = scale.load("full").experiments
+    found = [(one.sweep.name, one.sweep.recipe_name) for one in full]
+    assert sorted(found) == sorted(papers_sweeps())
+    assert [one.hours for one in full] == sorted(one.hours for one in full)
+    # The smoke scale tests each of them in small.
+    assert {one.name for one in full} - {"dust-9"} == {
+        one.name for one in scale.load("smoke").experiments
+    }
+
+
+def test_figure_1_is_one_run_of_each_objective_at_a_fifth():
+    (figure,) = scale.load("full", ["figure-1"]).experiments
+    sweep = figure.sweep
+    made = [sweep.recipe({}, arm, {"seed": 0}) for arm in sweep.search.arms]
+    assert [one.settings.objective for one in made] == ["constrained", "erm"]
+    assert {one.name for one in made} == {"imdb-roberta"}
+    assert {one.settings.noise.gamma_train for one in made} == {0.2}
+    assert [sweep.budget(arm) for arm in sweep.search.arms] == [1, 1]
+    # The ERM run is one of the table's, and is trained once.
+    table = scale.load("full", ["table-auc"]).experiments[-2].sweep
+    same = table.recipe({"noise.gamma_train": 0.2}, "erm", {"seed": 0})
+    assert run_for(same, Path()).path == run_for(made[1], Path()).path
+
+
+def test_several_names_choose_all_experiments_that_have_one_of_them():
+    names = [one.name for one in scale.load("full", ["table-dual", "figure-1"]).experiments]
+    assert names == ["table-dual", "table-dual", "figure-1", "table-dual"]
+
+
+@pytest.mark.parametrize(
+    ("name", "only", "message"),
+    [
+        ("smok", [], "no scale is called 'smok'; did you mean 'smoke'?"),
+        ("no/such.yaml", [], "scale file 'no/such.yaml' does not exist"),
+        (
+            "smoke",
+            ["figure-2"],
+            "scale smoke has no experiment 'figure-2'; did you mean 'figure-1'?",
+        ),
+    ],
+)
+def test_an_unknown_name_is_an_error(name, only, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        scale.load(name, only)
+
+
+def test_errors_in_a_scale_are_reported_together(tmp_path):
+    wrong = listed("alpha", evaluate="bets", noise_seed=[0], hours=-1.0)
+    with pytest.raises(UserError) as error:
+        scale.load(write_scale(tmp_path, wrong, needs_gpu="yes"))
+    assert str(error.value).count("\n") == 4
+    assert "experiments.0.evaluate: must be 'best' or 'all', got 'bets'" in str(error.value)
+
+
+def test_machines_that_join_find_what_was_begun(tmp_path):
+    with pytest.raises(UserError, match="no reproduction has begun here"):
+        scale.begun(tmp_path)
+    for source in ("smoke", write_scale(tmp_path, listed("alpha", name="figure-1"))):
+        scale.save(tmp_path, source, ["figure-1"])
+        assert scale.begun(tmp_path) == scale.load(source, ["figure-1"])
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+def test_what_is_missing_is_reported_once_with_how_to_get_it(tmp_path):
+    other = pair(tmp_path, "other", recipe="imdb-ut", fixed=None)
+    third = pair(tmp_path, "third", recipe="imdb-ut", fixed={"training.epochs": 4})
+    mine = listed(pair(tmp_path), hours=0.25)
+    file = write_scale(tmp_path, listed(third, hours=1100), listed(other), mine)
+    made, console = plan.make(scale.load(file), options(tmp_path, data_root=tmp_path)), screen()
+    plan.show(made, "a slow one", console)
+    text = text_of(console)
+    assert "1 table pair · reviews-ut 0/2 0.25 \n" in text
+    assert "3 table third · imdb-ut 0/2 1,100 * \n" in text
+    assert text.count("for 2–3: dataset stanfordnlp/imdb") == 1
+    assert text.count("`hf download distilbert/distilbert-base-uncased --local-dir ") == 1
+    assert text.endswith("6 runs to train, 1,102 hours\nhours: a slow one\n")
+
+
+def test_what_the_hub_can_give_is_not_missing(tmp_path, monkeypatch):
+    recipe = recipes.load("imdb-roberta")
+    weights, data = plan.missing(recipe, tmp_path)
+    assert "run `hf download FacebookAI/roberta-large --local-dir " in weights
+    assert "run `hf download stanfordnlp/imdb --repo-type dataset" in data
+    monkeypatch.setattr("cudt.data.hub.is_reachable", lambda: True)
+    assert plan.missing(recipe, tmp_path) == []
+
+
+def test_instructions_and_other_videos_keep_no_experiment_from_running(tmp_path):
+    generated.make(tmp_path)
+    asked = {"instructions": "eval.json", "get": "ask for FOLDER", "gammas": [0.0]}
+    file = write_scale(
+        tmp_path,
+        listed("pair", recipe="smoke-llama", completions=asked),
+        listed("depth", recipe="smoke-video", on=["avenue"]),
+    )
+    first, second = plan.make(scale.load(file), options(tmp_path, data_root=tmp_path))
+    assert first.missing == second.missing == []
+    file_is = f"completions: file {tmp_path}/eval.json does not exist"
+    assert first.partly == [f"{file_is}; ask for {tmp_path}"]
+    assert second.partly[0].startswith("on avenue: dataset Avenue: no ")
+
+
+# ---------------------------------------------------------------- what the smoke scale generates
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in files
+    }
+
+
+def test_what_is_generated_is_kept_and_is_what_the_recipe_reads(tmp_path):
+    generated.make(tmp_path / "one")
+    first = contents(tmp_path / "one")
+    generated.make(tmp_path / "one")
+    assert contents(tmp_path / "one") == first
+    generated.make(tmp_path / "other")
+    texts = {name: text for name, (text, _) in contents(tmp_path / "other").items()}
+    assert texts == {name: text for name, (text, _) in first.items()}
+    settings = recipes.load("smoke-llama").settings
+    assert isinstance(settings.task, AlpacaSection)
+    task = alpaca.build(settings.task, tmp_path / "one", settings.model.tokenizer_source)
+    assert [len(task.examples(split)) for split in SPLITS] == [24, 8, 8]
+    # None is cut: every response is there to its end.
+    assert not task.notes()
+
+
+# ---------------------------------------------------------------- the loop
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluate in this process."""
+
+    def one_by_one(runs, grids, n_workers, device, root, asked):
+        for number, (one, grid) in enumerate(zip(runs, grids, strict=True)):
+            try:
+                workers._evaluate(one.path, one.weights, grid, device, root, asked)
+            except UserError as error:
+                yield number, error
+            else:
+                yield number, None
+
+    monkeypatch.setattr(run, "evaluate_all", one_by_one)
+
+
+def train(loaded: scale.Scale, asked: SweepOptions) -> None:
+    """What workers do, in this process."""
+    asked.out.mkdir(parents=True)
+    storage = open_storage(own_storage(asked.out))
+    for experiment in loaded.experiments:
+        for study in (studies := studies_of(experiment.sweep, storage)):
+            study.enqueue()
+        work(studies, asked)
+
+
+def stamps(out: Path) -> dict[str, int]:
+    """The times at which runs were trained, evaluated, and answered instructions."""
+    patterns = ("best.safetensors", "ood.csv", "examples.parquet", "questions*tokens3.json")
+    found = [path for pattern in patterns for path in out.rglob(pattern)]
+    return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in found}
+
+
+def test_everything_is_done_once(here, tmp_path):
+    completions = {"instructions": "questions.json", "gammas": [0.0, 1.5], "max_new_tokens": 3}
+    llama = listed("pair", recipe="smoke-llama", evaluate="all", completions=completions)
+    file = write_scale(
+        tmp_path, listed(pair(tmp_path), perturbations=["gaussian", "uniform"]), llama
+    )
+    loaded, root, console = scale.load(file), tmp_path / "data", screen()
+    generated.make(root)
+    asked = options(tmp_path, data_root=root)
+    train(loaded, asked)
+    assert run.reproduce(loaded, asked, console)
+    assert text_of(console).count("2/2 done") == 2
+    out = tmp_path / "out"
+    runs = [open_run(path.parent) for path in out.glob("*/*/run.json")]
+    assert len(runs) == 4
+    for one in runs:
+        kinds = {"gaussian", "uniform"} if one.recipe.name == "reviews-ut" else {"gaussian"}
+        assert {*one.rows("ood")["noise"]} == kinds
+    pairs = [json.loads(path.read_text()) for path in out.rglob("*-against-*.json")]
+    assert [len(one) for one in pairs] == [4, 4]
+    assert all(row["generator_2"].startswith("smoke-llama-constr") for one in pairs for row in one)
+    first = stamps(out)
+    assert run.reproduce(loaded, asked, console)
+    assert stamps(out) == first
+    assert text_of(console).endswith("0 runs to train, 0 hours\nhours: a slow one\n")
+
+
+def test_a_run_that_fails_and_data_that_are_missing_stop_nothing_else(here, tmp_path):
+    lacking = pair(tmp_path, "lacking", recipe="imdb-ut", fixed=None)
+    file = write_scale(tmp_path, listed(lacking, hours=0.1), listed(pair(tmp_path)))
+    loaded, console = scale.load(file), screen()
+    asked = options(tmp_path, data_root=tmp_path)
+    train(loaded.model_copy(update={"experiments": loaded.experiments[1:]}), asked)
+    victim = next((tmp_path / "out").glob("reviews-ut/erm-*/layers.csv"))
+    victim.write_text("damaged")
+    assert not run.reproduce(loaded, asked, console)
+    text = text_of(console)
+    assert "1 table lacking · imdb-ut 0/2 0.1 * \n" in text
+    assert "2 table pair · reviews-ut 2/2 2 \n" in text
+    assert "failed:" in text
+    assert "damaged" in text
+    (constrained,) = (tmp_path / "out").glob("reviews-ut/constrained-*")
+    assert not open_run(constrained).rows("ood").empty
+
+
+def test_a_scale_for_a_gpu_is_refused_without_one(tmp_path, monkeypatch):
+    loaded = scale.load(write_scale(tmp_path, listed(pair(tmp_path)), needs_gpu=True))
+    monkeypatch.setattr("torch.accelerator.is_available", lambda *_: False)
+    with pytest.raises(UserError, match="needs a GPU"):
+        run.reproduce(loaded, SweepOptions(tmp_path / "out"), screen())
+    assert not (tmp_path / "out").exists()

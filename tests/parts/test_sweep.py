@@ -1,0 +1,362 @@
+"""Sweeps: what is drawn, how trials end, scores, tables, and the command."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from cudt.sweep.definition import Sweep
+from cudt.sweep.storage import open_storage, own_storage, without_password
+from rich.console import Console
+
+from cudt.cli import main as cli
+from cudt.config import recipe as recipes
+from cudt.evaluation import evaluate
+from cudt.report import sweeps as reported
+from cudt.runs.run import Run, run_for
+from cudt.sweep import command, results, worker
+from cudt.sweep.results import Results
+from cudt.sweep.studies import SurplusError, studies_of
+from cudt.sweep.worker import SweepOptions, score_of, work
+from cudt.utils.errors import UserError
+from tests.pretrained import tiny_pretrained
+from tests.sweeps import (
+    ALPHAS,
+    begun,
+    curved,
+    diverges_at_two_tenths,
+    drawn,
+    fails_at_two_tenths,
+    grid,
+    notes,
+    on_the_hill,
+    seeds,
+    sweep_of,
+    write_search,
+)
+from tests.texts import write_recipe, write_reviews
+
+ERM = {"objective": "erm"}
+TWO = {"constrained": grid(ALPHAS), "erm": seeds(3, fixed=ERM)}
+GAMMAS = [0.0, 0.5, 2.0]
+
+
+def swept(sweep: Sweep, out: Path, cell: Any = on_the_hill) -> Results:
+    """The results of a sweep that one worker in this process has run."""
+    studies, options = begun(sweep, out)
+    work(studies, replace(options, cell=cell))
+    return results.write(sweep, studies, sweep.folder(out))
+
+
+def settings_in(made: Results, key: str = "descent.alpha") -> list[Any]:
+    return made.trials[key].dropna().tolist()
+
+
+# ---------------------------------------------------------------- what is drawn
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_draws_depend_on_the_seed_and_a_resumed_sweep_draws_what_it_would_have(sampler, tmp_path):
+    sweep = sweep_of(tmp_path, arms={"one": drawn(sampler, 6)})
+    whole = settings_in(swept(sweep, tmp_path / "a"))
+    assert len({*whole}) == 6
+    assert all(0 <= alpha <= 0.5 for alpha in whole)
+    swept(sweep_of(tmp_path, arms={"one": drawn(sampler, 3)}), tmp_path / "b")
+    more = settings_in(swept(sweep, tmp_path / "b"))
+    # TPE knows its budget: half of it is drawn at random.
+    assert more == whole or (sampler == "tpe" and more[:1] == whole[:1])
+    other = sweep_of(tmp_path, arms={"one": drawn(sampler, 6)}, seed=1)
+    assert settings_in(swept(other, tmp_path / "c")) != whole
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_no_settings_are_drawn_twice(sampler, tmp_path):
+    fixed = {"descent.resilience": "slack"}
+    searched = {
+        "descent.alpha": {"low": 0.1, "high": 0.3, "step": 0.05},
+        "descent.beta": [1.0, 2.0],
+    }
+    sweep = sweep_of(tmp_path, arms={"one": drawn(sampler, 10, searched, fixed=fixed)})
+    made = swept(sweep, tmp_path / "out")
+    pairs = [*zip(settings_in(made), settings_in(made, "descent.beta"), strict=True)]
+    assert sorted(pairs) == [(a, b) for a in (0.1, 0.15, 0.2, 0.25, 0.3) for b in (1.0, 2.0)]
+    assert made.trials["state"].eq("finished").all()
+
+
+def test_tpe_finds_the_hill(tmp_path):
+    made = swept(sweep_of(tmp_path, arms={"one": drawn("tpe", 20)}), tmp_path / "out")
+    assert abs(made.best["descent.alpha"].iloc[0] - 0.23) < 0.05
+
+
+def test_arms_take_turns_setting_by_setting(tmp_path):
+    sweep = sweep_of(tmp_path, settings={"noise.gamma_train": [0.0, 0.8]}, arms=TWO)
+    swept(sweep, tmp_path)
+    objectives = [line.split()[0] for line in notes(tmp_path)]
+    assert objectives == ["constrained", "erm"] * 6
+
+
+# ---------------------------------------------------------------- how trials end
+
+
+def test_a_trial_that_does_not_count_is_refused(tmp_path):
+    (study,), _ = begun(sweep_of(tmp_path, arms={"erm": seeds(1, fixed=ERM)}), tmp_path)
+    first = study.study.ask()
+    assert study.begin(first) == {"seed": 0}
+    # Two commands may enqueue a cell, and a worker may find that others were faster.
+    study.study.enqueue_trial({}, user_attrs={"cell": 0})
+    for _ in range(2):
+        with pytest.raises(SurplusError):
+            study.begin(study.study.ask())
+    study.study.tell(first, 0.5)
+    assert (study.n_left, study.cells()[0].trial.value) == (0, 0.5)
+
+
+def test_a_failed_run_counts_until_it_is_tried_again(tmp_path):
+    sweep = sweep_of(tmp_path)
+    made = swept(sweep, tmp_path, fails_at_two_tenths)
+    assert made.trials["state"].tolist() == ["finished", "failed", "finished"]
+    assert made.trials["reason"].iloc[1] == "0.2 is not allowed"
+    (tmp_path / "mended").touch()
+    assert swept(sweep, tmp_path, fails_at_two_tenths).count("failed") == 1
+    (study,), options = begun(sweep, tmp_path)
+    study.enqueue(retry_failed=True)
+    work([study], replace(options, cell=fails_at_two_tenths))
+    assert results.wide(sweep, [study])["state"].tolist() == ["finished"] * 3
+
+
+def test_an_error_that_nobody_expects_fails_the_run_and_restarts_the_worker(tmp_path, capsys):
+    def breaks(*_: object) -> Any:
+        raise ZeroDivisionError("oh")
+
+    sweep = sweep_of(tmp_path, arms={"erm": seeds(1, fixed=ERM)})
+    (study,), options = begun(sweep, tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        job = ([study.study.study_name], replace(options, cell=breaks))
+        assert [worker.main(job), worker.main(job)] == [worker.RESTART, 0]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert results.wide(sweep, [study])["reason"].tolist() == ["ZeroDivisionError: oh"]
+    assert "in breaks" in capsys.readouterr().err
+
+
+def test_a_full_disk_gives_the_trial_back(tmp_path):
+    def full(*_: object) -> Any:
+        raise OSError(28, "No space left on device", "run.json")
+
+    (study,), options = begun(sweep_of(tmp_path, arms={"erm": seeds(1, fixed=ERM)}), tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        work([study], replace(options, cell=full))
+    assert [cell.state for cell in study.cells().values()] == ["waiting"]
+    work([study], options)
+    assert study.cells()[0].state == "finished"
+
+
+def test_a_run_that_looks_worse_than_others_is_ended(tmp_path):
+    alphas = {"descent.alpha": [0.1, 0.2, 0.3, 0.4]}
+    arm = grid(alphas, pruner={"name": "median", "min_finished": 2})
+    made = swept(sweep_of(tmp_path, arms={"one": arm}), tmp_path, curved)
+    assert made.trials["state"].tolist() == ["finished", "finished", "pruned", "finished"]
+    assert made.trials["reason"].iloc[2] == "pruned after epoch 1"
+    assert [line for line in notes(tmp_path) if line.startswith("0.3")] == ["0.3 1"]
+    # It would have been the best.
+    assert made.best["descent.alpha"].tolist() == [0.4]
+    assert made.best["pruned"].tolist() == [1]
+
+
+@pytest.mark.parametrize("name", ["halving", "hyperband"])
+def test_the_other_pruners_end_runs_too(name, tmp_path):
+    arm = grid({"descent.alpha": [0.1, 0.4, 0.2, 0.3]}, pruner={"name": name, "min_finished": 1})
+    sweep = sweep_of(tmp_path, arms={"one": arm}, fixed={"training.epochs": 3})
+    made = swept(sweep, tmp_path, curved)
+    assert made.trials["state"].iloc[0] == "finished"
+    assert made.count("pruned") > 0
+
+
+# ---------------------------------------------------------------- scores
+
+
+@pytest.fixture
+def run(trained_run, tmp_path) -> Run:
+    """A copy of a finished run."""
+    out = Path(shutil.copytree(trained_run.path.parents[1], tmp_path / "out"))
+    return run_for(trained_run.recipe, out)
+
+
+def test_scores_are_of_validation_data_and_nan_at_a_level_is_nan(run):
+    last = run.rows("layers", "validation").iloc[-1]
+    assert score_of(run, "metric", None) == last["metric"]
+    assert score_of(run, "loss", None) == pytest.approx(last["loss"], abs=1e-6)
+    evaluate.evaluate_validation(run, GAMMAS, "cpu", None, lambda items, *_: items)
+    table = run.rows("ood", "validation")
+    assert score_of(run, "grid", GAMMAS) == pytest.approx(table["value"].mean())
+    assert score_of(run, "grid", [0.5]) == table["value"].iloc[1]
+    run.write_table("ood", table.assign(value=[0.9, 0.8, math.nan]))
+    assert math.isnan(score_of(run, "grid", GAMMAS))
+    assert not math.isnan(score_of(run, "grid", GAMMAS[:2]))
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_nan_is_the_worst_score_and_feasible_runs_come_first(direction, tmp_path):
+    alphas = {"descent.alpha": [0.2, 0.3, 0.1]}
+    score = {"measure": "loss", "direction": direction}
+    sweep = sweep_of(tmp_path, arms={"one": grid(alphas)}, score=score)
+    made = swept(sweep, tmp_path, diverges_at_two_tenths)
+    worst = -math.inf if direction == "maximize" else math.inf
+    assert made.trials["score"].iloc[0] == worst
+    # By the score alone, 0.3 would be the best of a maximum.
+    assert made.best["descent.alpha"].tolist() == [0.1]
+    best = recipes.load(str(made.folder / "best.yaml"))
+    assert best.settings.descent.alpha == 0.1
+    rows = made.trials[made.trials["descent.alpha"] != 0.1]
+    assert results.best_of_arms(rows, sweep)["descent.alpha"].tolist() == [0.3]
+    # The report has no infinite numbers.
+    ((mine,), _) = reported.read([tmp_path])
+    assert mine.finished["score"].isna().sum() == 1
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_the_files_say_what_was_run(tmp_path):
+    sweep = sweep_of(tmp_path, settings={"noise.gamma_train": [0.0, 0.8]}, arms=TWO)
+    made = swept(sweep, tmp_path)
+    table = pd.read_csv(made.folder / "trials_wide.csv")
+    assert table.columns.tolist()[:8] == [
+        *("setting", "arm", "trial", "state", "score"),
+        *("noise.gamma_train", "descent.alpha", "seed"),
+    ]
+    assert (len(table), table["run"].nunique()) == (12, 12)
+    # What an arm does not search is empty in its rows.
+    assert table[table["arm"] == "erm"]["descent.alpha"].isna().all()
+    tall = pd.read_csv(made.folder / "trials.csv")
+    assert len(tall) == table.drop(columns=["setting", "arm", "trial"]).notna().to_numpy().sum()
+    best = pd.read_csv(made.folder / "best.csv")
+    assert best["arm"].tolist() == ["constrained", "erm"] * 2
+    assert best["spent_updates"].tolist() == [18] * 4
+    assert best["score"].tolist() == table.groupby(["setting", "arm"])["score"].max().tolist()
+    for _, row in best.iterrows():
+        name = f"{row['setting'].replace('=', '_')}-{row['arm']}.yaml"
+        loaded = recipes.load(str(made.folder / "best" / name))
+        assert f"{loaded.name}/{loaded.settings.objective}-{loaded.identity()}" == row["run"]
+    info = json.loads((made.folder / "sweep.json").read_text())
+    assert info["arms"]["erm"] == {"sampler": "seeds", "budget": 3}
+    assert (info["keys"], info["left"]) == (["noise.gamma_train", "descent.alpha", "seed"], 0)
+    ((mine,), warnings) = reported.read([tmp_path])
+    assert (len(mine.finished), mine.is_search, warnings) == (12, True, [])
+
+
+# ---------------------------------------------------------------- storages
+
+
+def test_of_several_sweeps_the_unfinished_one_or_the_named_one_is_joined(tmp_path):
+    url = own_storage(tmp_path)
+    with pytest.raises(UserError, match="no such unfinished sweep; sweeps: none"):
+        command.find(url, None)
+    assert not list(tmp_path.iterdir())
+    one = sweep_of(tmp_path, name="one", arms={"erm": seeds(1, fixed=ERM)})
+    two = sweep_of(tmp_path, name="two")
+    for sweep in (one, two):
+        begun(sweep, tmp_path, url)
+    with pytest.raises(UserError, match=rf"choose one with --search; sweeps: {one.title}, two-"):
+        command.find(url, None)
+    assert command.find(url, "two").identity() == two.identity()
+    work(studies_of(one, open_storage(url)), SweepOptions(tmp_path, cell=on_the_hill))
+    assert command.find(url, None).name == "two"
+
+
+def test_no_url_is_printed_with_its_password(tmp_path):
+    url = "postgresql://me:secret@db:5432/trials?password=secret&sslmode=require"
+    assert without_password(url) == "postgresql://me@db:5432/trials?sslmode=require"
+    with pytest.raises(UserError, match=r"^cannot open storage nonsense://me@db/x: ") as error:
+        open_storage("nonsense://me:secret@db/x")
+    assert "secret" not in str(error.value)
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path) -> Callable[..., tuple[int, str, str]]:
+    """`cudt sweep` in an empty folder: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["cudt", *map(str, words), "--device", "cpu"])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        return int(stop.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def test_a_sweep_trains_the_runs_that_train_would_and_reads_no_test_data(call, tmp_path):
+    write_reviews(tmp_path)
+    write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
+    (tmp_path / "test.csv").write_bytes(b"\xff\xfe no table \x00")
+    score = {"measure": "grid", "direction": "maximize", "gammas": [0.0, 1.0]}
+    fixed = {"training.epochs": 1}
+    path = write_search(tmp_path, recipe="own.yaml", fixed=fixed, score=score, arms={"a": seeds(1)})
+    words = ("sweep", "--search", path, "--data-root", tmp_path)
+    assert "a: seed=0  to do\n1 trials, 0 done, 1 to do\n" in call(*words, "--plan")[1]
+    code, output, errors = call(*words)
+    assert code == 0, errors
+    assert "1/1  a: seed=0  score" in output
+    (folder,) = (tmp_path / "outputs" / "own").iterdir()
+    assert f"next: cudt eval-ood {folder.relative_to(tmp_path)}" in output
+    assert not (folder / "model").exists()
+    code, output, _ = call(*words)
+    assert (code, "resuming: 1 of 1 trials are done" in output) == (0, True)
+    (own,) = (tmp_path / "outputs" / "sweeps" / "own").iterdir()
+    again = recipes.load(str(own / "best.yaml"))
+    assert run_for(again, tmp_path / "outputs").path == folder
+    assert "finished" in call(*words, "--plan")[1]
+
+
+def test_a_finished_run_is_only_scored(trained_run, tmp_path):
+    out = Path(shutil.copytree(trained_run.path.parents[1], tmp_path / "out"))
+    sweep = sweep_of(tmp_path, arms={"constrained": seeds(1)})
+    (study,), options = begun(sweep, out)
+    before = run_for(sweep.recipe({}, "constrained", {"seed": 0}), out).info()
+    assert before.status == "finished"
+    work([study], replace(options, cell=None))
+    (row,) = results.wide(sweep, [study]).to_dict("records")
+    assert (row["state"], row["updates"], row["seconds"]) == ("finished", 6, None)
+    assert run_for(sweep.recipe({}, "constrained", {"seed": 0}), out).info().ended == before.ended
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--join"], "--join: needs --storage"),
+        (["--join", "--storage", "sqlite:///x.db", "--recipe", "x"], "--recipe: cannot be given"),
+        (["--join", "--storage", "sqlite:///x.db"], "no such unfinished sweep"),
+        ([], "--search: missing"),
+        (["--search", "smoke-text-search", "--storage", "nonsense"], "cannot open storage"),
+    ],
+)
+def test_wrong_uses_of_the_command_say_what_to_do(words, message, call, monkeypatch):
+    monkeypatch.delenv("CUDT_STORAGE", raising=False)
+    code, _, errors = call("sweep", *words)
+    assert (code, message in errors) == (2, True), errors
+
+
+def test_a_score_in_the_wrong_direction_is_refused(tmp_path):
+    sweep = sweep_of(tmp_path, score={"measure": "loss", "direction": "maximize"})
+    with pytest.raises(UserError, match="must be 'minimize' for a loss, got 'maximize'"):
+        command.check(sweep, SweepOptions(tmp_path, "cpu"))
+    console = Console(file=io.StringIO())
+    with pytest.raises(UserError):
+        command.run_sweep(sweep, SweepOptions(tmp_path, "cpu"), console)

@@ -1,0 +1,171 @@
+"""Whatever is killed, every cell of a sweep ends once in its table, with what one worker would have
+found.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cudt.sweep import results
+from cudt.sweep.definition import Sweep
+from cudt.sweep.storage import open_storage
+from cudt.sweep.studies import studies_of
+from cudt.sweep.worker import SweepOptions, main
+from tests.postgres import postgres
+from tests.processes import ending, in_child
+from tests.sweeps import begun, grid, notes, seeds, slowly, sweep_of
+
+LIMIT = 120.0
+
+
+class Team:
+    """Workers in processes of their own, which share a storage and nothing else."""
+
+    def __init__(self, study: str, options: SweepOptions) -> None:
+        self.study, self.options = study, options
+        self.running: dict[int, Path] = {}
+
+    def join(self) -> int:
+        """Start a worker, with a folder of runs of its own; returns its process."""
+        out = self.options.out / f"machine-{len([*self.options.out.glob('machine-*')])}"
+        out.mkdir()
+        (out / "pace").write_text((self.options.out / "pace").read_text())
+        process = in_child(partial(signal.alarm, int(LIMIT)), partial(self._work, out))
+        self.running[process] = out
+        return process
+
+    def _work(self, out: Path) -> None:
+        os._exit(main(([self.study], replace(self.options, out=out, cell=slowly))))
+
+    def stop(self, process: int, number: signal.Signals) -> int:
+        """Send a signal to a worker in the middle of a cell; returns how it ended."""
+        out = self.running.pop(process)
+        until(lambda: notes(out)[-1:] == ["begins"])
+        os.kill(process, number)
+        return ending(process)
+
+    def wait(self) -> list[int]:
+        """The exit codes of the workers that are left."""
+        return [ending(self.running.popitem()[0]) for _ in list(self.running)]
+
+    def notes(self) -> list[str]:
+        every = (notes(out) for out in self.options.out.glob("machine-*"))
+        return [line for lines in every for line in lines]
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def hire(tmp_path) -> Iterator[Callable[..., Team]]:
+    """Begin a sweep whose cells take some seconds; no worker outlives the test."""
+    hired: list[Team] = []
+
+    def begin(sweep: Sweep, pace: float, name: str = "shared", url: str | None = None) -> Team:
+        out = tmp_path / name
+        out.mkdir()
+        (out / "pace").write_text(str(pace))
+        studies, options = begun(sweep, out, url)
+        for study in studies:
+            study.study._storage.remove_session()
+        hired.append(Team(studies[0].study.study_name, options))
+        return hired[-1]
+
+    yield begin
+    for process in (one for team in hired for one in team.running):
+        os.kill(process, signal.SIGKILL)
+        ending(process)
+
+
+def table(sweep: Sweep, url: str) -> pd.DataFrame:
+    """The sweep's trials, without how often and how long they were tried."""
+    found = results.wide(sweep, studies_of(sweep, open_storage(url, heartbeat=1)))
+    return found.drop(columns=["seconds", "deaths"])
+
+
+def two_arms(folder: Path, n: int) -> Sweep:
+    alphas = [round(0.02 * index, 2) for index in range(1, n + 1)]
+    erm = seeds(n, fixed={"objective": "erm"})
+    return sweep_of(folder, arms={"constrained": grid({"descent.alpha": alphas}), "erm": erm})
+
+
+def test_killed_and_interrupted_workers_lose_nothing(hire, tmp_path):
+    sweep = two_arms(tmp_path, 4)
+    alone, team = hire(sweep, 0.0, "alone"), hire(sweep, 0.7)
+    alone.join()
+    assert alone.wait() == [0]
+    first, second, _ = [team.join() for _ in range(3)]
+    assert team.stop(first, signal.SIGKILL) == -signal.SIGKILL
+    assert team.stop(second, signal.SIGTERM) == 128 + signal.SIGTERM
+    # What was interrupted waits at once; what was killed, when its heartbeat is missed.
+    team.join()
+    assert team.wait() == [0, 0]
+    one, many = table(sweep, alone.options.storage), table(sweep, team.options.storage)
+    assert many["state"].tolist() == ["finished"] * 8
+    pd.testing.assert_frame_equal(one, many)
+    said = team.notes()
+    assert said.count("begins") == 10
+    assert sorted(line for line in said if line != "begins") == sorted(
+        line for line in alone.notes() if line != "begins"
+    )
+
+
+def test_a_cell_that_kills_its_workers_fails(tmp_path):
+    sweep = sweep_of(tmp_path, arms={"erm": seeds(1, fixed={"objective": "erm"})})
+    (study,), _ = begun(sweep, tmp_path / "out")
+    for _ in range(6):
+        trial = study.study.ask()
+        study.begin(trial)
+        # As Optuna does with a trial whose heartbeat is missed.
+        study.study.tell(trial, state=study.cells()[0].trial.state.FAIL)
+        study.enqueue()
+    assert study.n_left == 0
+    (row,) = results.wide(sweep, [study]).to_dict("records")
+    assert (row["state"], row["reason"]) == ("failed", "6 workers died while running it")
+
+
+@pytest.mark.slow
+def test_postgresql_with_kills_a_late_worker_and_a_crash_of_the_server(hire, tmp_path):
+    sweep = two_arms(tmp_path, 12)
+    alone = hire(sweep, 0.0, "alone")
+    alone.join()
+    assert alone.wait() == [0]
+    with postgres() as server:
+        team = hire(sweep, 1.0, url=server.url)
+        first, second, _, _ = [team.join() for _ in range(4)]
+        team.stop(first, signal.SIGKILL)
+        team.join()
+        until(lambda: team.notes().count("begins") >= 10)
+        server.crash()
+        time.sleep(3)
+        server.start()
+        team.stop(second, signal.SIGKILL)
+        assert team.wait() == [0, 0, 0]
+        many = table(sweep, server.url)
+    assert many["state"].tolist() == ["finished"] * 24
+    pd.testing.assert_frame_equal(table(sweep, alone.options.storage), many)
+
+
+@pytest.mark.slow
+def test_eight_workers_are_at_least_seven_times_as_fast_as_one(hire, tmp_path):
+    n_cells, pace = 32, 8.0
+    team = hire(two_arms(tmp_path, n_cells // 2), pace)
+    began = time.monotonic()
+    for _ in range(8):
+        team.join()
+    assert set(team.wait()) == {0}
+    # One worker sleeps through them one after the other.
+    assert n_cells * pace / (time.monotonic() - began) >= 7

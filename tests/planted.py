@@ -162,13 +162,6 @@ def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **chang
     return run
 
 
-def save_samples(run: Run, *stems: str) -> None:
-    """Files in place of pictures, each with its own name and run in it."""
-    for stem in stems:
-        with run.replacing(f"extra/samples/{stem}.png") as file:
-            file.write_text(f"{run.path.name} {stem}.png")
-
-
 def make_scored_run(
     trained: Run,
     out: Path,

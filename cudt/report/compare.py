@@ -1,21 +1,23 @@
 """Who is compared with whom: decided once, as columns of `runs`, for every table, figure and page.
 
-    group     runs that differ in nothing but their seed
-    cell      what runs must share to be compared: recipe, metric, depth, γ_train, the settings of
-              the task, pretrained model, selected weights and test data
-    family    what one chart may show: as a cell, but any depth, γ_train and setting of the task
+    group         runs that differ in nothing but their seed
+    label         its name: the objective and what sets it apart in its recipe
+    cell          what runs must share to be compared
+    family        what one chart may show: as a cell, but any depth, γ_train and task settings
     constraints   what is unlike the paper in the kind of constraints
+    measure, is_repeated, is_ablation   what sweeps say of a run
 
 Each kind of constraints of a cell (and each group, where a sweep repeats settings on seeds) is
-compared with the ERM runs of the same model settings. A side is the mean over its seeds; where its runs differ in more than their seed, or only some were evaluated, both
-sides are the best of their runs on validation data, as in the paper.
+compared with the ERM runs of the same model settings. A side is the mean over its seeds; where its
+runs differ in more than their seed, or only some were evaluated, both sides are the best of their
+runs on validation data, as in the paper.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -25,12 +27,7 @@ import pandas as pd
 
 from cudt.config import plugins
 from cudt.config import recipe as recipes
-from cudt.config.differences import (
-    differing_keys,
-    flat_settings,
-    names_apart,
-    without_descent,
-)
+from cudt.config.differences import flat_settings, names_apart
 from cudt.report.frames import GROUP, Frames, each
 from cudt.utils.errors import UserError
 from cudt.utils.text import as_command, ranges
@@ -39,159 +36,79 @@ from cudt.utils.text import as_command, ranges
 CONSTRAINED, BASELINE = "constrained", "erm"
 SIDES = (CONSTRAINED, BASELINE)
 #: The settings that make another kind of constraint, with the value of the paper.
-PAPER_KIND = {"descent.form": "linear", "descent.gradient": "full", "descent.decay": "coupled"}
+_PAPER_KIND = {"descent.form": "linear", "descent.gradient": "full", "descent.decay": "coupled"}
 #: Settings that may differ from a published recipe: the paper searches or compares them, or they
 #: change no result.
 _FREE = ("descent.", "noise.gamma_train", "training.log_every", "training.checkpoint_every")
 #: Models that the paper has in several depths; it has pretrained ones as a whole.
 OF_ANY_DEPTH = ("DUST", "UT")
-
-Group = tuple[str, str, str]
+#: What runs must share to be compared; its first columns name their family.
+_CELL = ["recipe", "metric", "origin", "task_text", "n_layers", "gamma_train"]
 
 
 # ---------------------------------------------------------------- columns of runs
 
 
-@dataclass(frozen=True, order=True)
-class Cell:
-    """What runs must share to be compared; also a cell of the paper's tables."""
-
-    model: str
-    """The recipe; in a table of the paper, the name of the model."""
-    metric: str
-    layers: int
-    gamma_train: float
-    dataset: str
-    """The name of the task; in a table of the paper, of the data set."""
-    task: str = ""
-    """The task's settings as JSON."""
-    weights: str = "best"
-    origin: str = ""
-    """What sets its family apart, as JSON."""
-    loss: str = ""
-    """The task's loss f, where it is not the task's usual one."""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.model} on {self.dataset}, L = {self.layers}, γ_train = {self.gamma_train:g}"
-            f"{self.apart}"
-        )
-
-    @property
-    def apart(self) -> str:
-        """An unusual loss, and weights that are not the best: `, last epoch`."""
-        loss = f", {self.loss.replace('_', ' ')} loss" if self.loss else ""
-        return loss + (", last epoch" if self.weights == "last" else "")
-
-
 def assign(frames: Frames) -> None:
     """Add the columns that say who is compared with whom."""
     runs = frames.runs
-    rows = each(runs)
     runs["group"] = [*zip(*(runs[name] for name in GROUP), strict=True)]
-    runs["origin"] = [json.dumps(_origin(row)) for row in rows]
     rows = each(runs)
-    runs["cell"] = pd.Series([_cell(row) for row in rows], index=runs.index, dtype=object)
+    runs["task_text"] = [json.dumps(row.task) for row in rows]
+    runs["origin"] = [_origin(row) for row in rows]
+    runs["cell"] = runs.groupby(_CELL).ngroup()
     runs["is_constrained"] = [is_constrained(row.objective) for row in rows]
     runs["failing"] = [row.failing if is_constrained(row.objective) else {} for row in rows]
     runs["is_published"] = [_is_published(row) for row in rows]
-    runs["constraints"] = [constraint_kind(row.objective, row.settings) for row in rows]
+    runs["constraints"] = [_constraint_kind(row) for row in rows]
     runs["model_text"] = [json.dumps(row.model, sort_keys=True) for row in rows]
-    runs["family"] = ""
-    for name, mine in families(runs).items():
-        runs.loc[mine, "family"] = name
-    noises: dict[int, dict[str, None]] = {run: {} for run in runs.index}
-    for run, kind in zip(frames.points["run"], frames.points["perturbation"], strict=True):
-        noises[run][kind] = None
-    runs["noises"] = [tuple(kinds) for kinds in noises.values()]
+    noises = frames.points.groupby("run")["perturbation"].unique().map(tuple)
+    runs["noises"] = [noises.get(run, ()) for run in runs.index]
+    for recipe, mine in runs.groupby("recipe"):
+        parts = dict(iter(mine.groupby(_CELL[1:3], sort=False)))
+        apart = names_apart([{"metric": metric, **json.loads(text)} for metric, text in parts])
+        for name, part in zip(apart, parts.values(), strict=True):
+            runs.loc[part.index, "family"] = f"{recipe}, {name}" if name else recipe
+        for objective, own in mine.groupby("objective"):
+            groups = own.drop_duplicates("group")
+            texts = names_apart([*groups["settings"]])
+            named = dict(zip(groups["group"], texts, strict=True))
+            labels = [f"{short(objective)} {named[group]}".strip() for group in own["group"]]
+            runs.loc[own.index, "label"] = labels
+    _mark(frames)
 
 
-def _origin(row: Any) -> dict[str, Any]:
-    return {
-        "model.pretrained": row.pretrained,
-        "task.loss": row.loss,
-        "training.select": row.weights,
-        "test data": row.edition,
-    }
+def _origin(row: Any) -> str:
+    """What sets families of a recipe apart, as JSON."""
+    pretrained, loss = row.pretrained, row.task.get("loss") or ""
+    return json.dumps({
+        "model.pretrained": pretrained, "task.loss": loss, "training.select": row.weights
+    })  # fmt: skip
 
 
-def _cell(row: Any) -> Cell:
-    task = row.task
-    usual = usual_loss(task["name"])
-    return Cell(
-        *(row.recipe, row.metric, row.n_layers, row.gamma_train, task["name"]),
-        task=json.dumps(task, separators=(",", ":"), ensure_ascii=False),
-        weights=row.weights,
-        origin=row.origin,
-        loss=row.loss if row.loss and row.loss != usual else "",
-    )
-
-
-@cache
-def usual_loss(task: str) -> str | None:
-    """The default of `task.loss`; None for tasks with one loss, and without the task's plug-in."""
-    try:
-        fields = plugins.section("task", task).model_fields
-    except UserError:
-        return None
-    return fields["loss"].default if "loss" in fields else None
-
-
-def constraint_kind(objective: str, settings: Mapping[str, Any]) -> str:
+def _constraint_kind(row: Any) -> str:
     """What is unlike the paper in the constraints: `ladder`, `proxy, decoupled`; else empty."""
-    if not is_constrained(objective):
-        return ""
-    found = {key: settings.get(key, usual) for key, usual in PAPER_KIND.items()}
-    return ", ".join(str(found[key]) for key, usual in PAPER_KIND.items() if found[key] != usual)
-
-
-def families(runs: pd.DataFrame) -> dict[str, list[int]]:
-    """The runs of each family, by the recipe's name and, where it has several, what sets it apart."""
-    named = {}
-    for recipe, mine in runs.groupby("recipe", sort=False):
-        parts = [part for _, part in mine.groupby(["metric", "origin"], sort=False)]
-        told = [{"metric": p["metric"].iloc[0], **json.loads(p["origin"].iloc[0])} for p in parts]
-        for text, part in zip(names_apart(_with_tasks(told, parts)), parts, strict=True):
-            named[f"{recipe}, {text}" if text else str(recipe)] = [*part.index]
-    return named
-
-
-def _with_tasks(told: list[dict[str, Any]], parts: list[pd.DataFrame]) -> list[dict[str, Any]]:
-    """What sets families apart; settings of the task that explain other test data replace their
-    number.
-    """
-    shared = []
-    for part in parts:
-        first, *others = (
-            {key: value for key, value in settings.items() if key.startswith("task.")}
-            for settings in part["settings"]
-        )
-        shared.append({k: v for k, v in first.items() if all(one.get(k) == v for one in others)})
-    tasks = [{k: v for k, v in one.items() if all(k in each for each in shared)} for one in shared]
-    editions = {one["test data"] for one in told}
-    if len(editions) < 2 or any(one in tasks[:index] for index, one in enumerate(tasks)):
-        return told
-    return [{**one, "test data": "", **task} for one, task in zip(told, tasks, strict=True)]
+    found = {key: row.settings.get(key, usual) for key, usual in _PAPER_KIND.items()}
+    unlike = (str(found[key]) for key, usual in _PAPER_KIND.items() if found[key] != usual)
+    return ", ".join(unlike) if is_constrained(row.objective) else ""
 
 
 def _is_published(row: Any) -> bool:
     """Whether a run is one of the paper's experiments: its recipe says so, and its settings are
     those that come with cudt, except for those that are searched.
     """
-    shipped = shipped_settings(row.recipe)
-    if row.published is None or shipped is None or row.edition not in ("", "1"):
+    shipped = _shipped_settings(row.recipe)
+    if row.published is None or shipped is None:
         return False
     erm = row.published.get("erm") or {}
     wanted = {**shipped, **(erm if row.objective == BASELINE else {})}
     free = (*_FREE, "model.layers") if row.published["model"] in OF_ANY_DEPTH else _FREE
-    settings = row.settings
-    return all(
-        settings.get(key) == value for key, value in wanted.items() if not key.startswith(free)
-    )
+    found = row.settings
+    return all(found.get(key) == value for key, value in wanted.items() if not key.startswith(free))
 
 
 @cache
-def shipped_settings(name: str) -> dict[str, Any] | None:
+def _shipped_settings(name: str) -> dict[str, Any] | None:
     """The settings of a recipe that comes with cudt; None for other recipes."""
     try:
         return flat_settings(recipes.load(name))
@@ -199,7 +116,41 @@ def shipped_settings(name: str) -> dict[str, Any] | None:
         return None
 
 
-# ---------------------------------------------------------------- objectives and labels
+def _mark(frames: Frames) -> None:
+    """What sweeps say of runs.
+
+    measure       what a sweep scored the run by; empty where two sweeps differ
+    is_repeated   it is one of several seeds of settings that were not chosen
+    is_ablation   it is left out of comparisons: it belongs to sweeps of one objective that repeat
+                  nothing, or to a search that a later sweep repeats on seeds of its own
+    """
+    runs = frames.runs
+    known = {f"{path.parent.name}/{path.name}": run for run, path in runs["path"].items()}
+    measures: dict[int, set[str]] = {}
+    ablated, compared, searched, repeated = (set[int]() for _ in range(4))
+    for sweep in frames.sweeps:
+        mine = {known[name] for name in sweep.finished["run"].dropna() if name in known}
+        for run in mine:
+            measures.setdefault(run, set()).add(sweep.info["measure"])
+        is_comparison = runs.loc[[*mine], "objective"].nunique() > 1
+        (compared if is_comparison else ablated).update(mine)
+        (searched if sweep.is_search else repeated).update(mine)
+    ablated -= compared
+    places = dict(zip(runs.index, zip(runs["cell"], runs["objective"], strict=True), strict=True))
+    anew = {places[run] for run in repeated - ablated}
+    replaced = {run for run in searched - repeated if places[run] in anew}
+    for run, found in measures.items():
+        runs.loc[run, "measure"] = found.pop() if len(found) == 1 else ""
+    runs["is_repeated"] = runs.index.isin(repeated)
+    runs["is_ablation"] = runs.index.isin(ablated | replaced)
+
+
+def without_ablations(runs: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the runs of ablations where other runs of the same cell and objective exist: what
+    varies a setting on purpose must not join the search that tables choose from.
+    """
+    alone = runs.groupby(["cell", "objective"])["is_ablation"].transform("all")
+    return runs[~runs["is_ablation"].astype(bool) | alone.astype(bool)]
 
 
 @cache
@@ -216,76 +167,9 @@ def in_order(objectives: Iterable[str]) -> list[str]:
     return sorted({*objectives}, key=lambda one: (not is_constrained(one), one != BASELINE, one))
 
 
-def objective_labels(objectives: Iterable[str]) -> dict[str, str]:
-    """The last part of an import path; the whole where two would share it."""
-    found = {name: name.rpartition(".")[2] for name in objectives}
-    shared = Counter(found.values())
-    return {name: text if shared[text] == 1 else name for name, text in found.items()}
-
-
-def labels(runs: pd.DataFrame, longest: int = 60) -> dict[Group, str]:
-    """A name for each group like `constrained (ladder) α=0.3`: what sets it apart in its recipe."""
-    called = objective_labels(runs["objective"].unique())
-    first = runs.drop_duplicates("group")
-    named: dict[Group, str] = {}
-    for (_, objective), mine in first.groupby(["recipe", "objective"], sort=False):
-        kinds = [constraint_kind(objective, settings) for settings in mine["settings"]]
-        several = len({*kinds}) > 1
-        settings = [
-            {k: v for k, v in one.items() if not several or k not in PAPER_KIND}
-            for one in mine["settings"]
-        ]
-        different = [one for index, one in enumerate(settings) if one not in settings[:index]]
-        names = [_short(name, longest) for name in _variant_names(objective, different)]
-        texts = [
-            f"{f'({kind}) ' if several and kind else ''}{names[different.index(one)]}".strip()
-            for kind, one in zip(kinds, settings, strict=True)
-        ]
-        for group, text in zip(mine["group"], _distinct(texts), strict=True):
-            named[group] = f"{called[objective]} {text}".strip()
-    return named
-
-
-def _variant_names(objective: str, variants: list[dict[str, Any]]) -> list[str]:
-    """What sets variants apart; for ERM, settings of the constraints only if no others do."""
-    if objective == BASELINE:
-        own = [without_descent(settings) for settings in variants]
-        if len({frozenset(settings.items()) for settings in own}) == len(own):
-            return names_apart(own)
-    return names_apart(variants)
-
-
-def _short(text: str, longest: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Number the names that shortening made equal."""
-    counts = Counter(names)
-    return [
-        f"{name} #{names[: index + 1].count(name)}" if counts[name] > 1 else name
-        for index, name in enumerate(names)
-    ]
-
-
-def variants_in_order(runs: pd.DataFrame) -> list[Group]:
-    """Groups by objective, then by the values of the settings that differ: numbers before words."""
-    first = runs.drop_duplicates("group")
-    ordered: list[Group] = []
-    for objective in in_order(first["objective"]):
-        mine = first[first["objective"] == objective]
-        keys = differing_keys([*mine["settings"]])
-
-        def position(row: Any, keys: list[str] = keys) -> list[tuple[bool, float, str]]:
-            values = [row.settings.get(key) for key in keys]
-            return [
-                (False, value, "") if isinstance(value, int | float) else (True, 0, str(value))
-                for value in values
-            ]
-
-        ordered += [row.group for row in sorted(each(mine), key=position)]
-    return ordered
+def short(objective: str) -> str:
+    """The last part of an import path."""
+    return objective.rpartition(".")[2]
 
 
 # ---------------------------------------------------------------- which runs represent a side
@@ -298,64 +182,65 @@ class Side:
     runs: list[int]
     best_of: int = 0
     """The number of runs the best was selected from; 0 if all runs count."""
-    seeds: int = 0
     problem: str = ""
     """Why there is no run here although some were trained."""
-    infeasible: tuple[tuple[str, int, str], ...] = ()
-    """Folder, seed and failing layers of each run that breaks a constraint."""
+    infeasible: str = ""
+    """The runs that break a constraint: `seed 0: violated at layer 2`."""
 
     @property
     def how(self) -> str:
         """`best of 5`, or `3 seeds`."""
-        if self.best_of:
-            return f"best of {self.best_of}"
-        return f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
+        n = len(self.runs)
+        return f"best of {self.best_of}" if self.best_of else f"{n} seed{'s' if n > 1 else ''}"
 
-    @property
-    def infeasible_text(self) -> str:
-        """`seed 0: violated at layer 2`."""
-        return "; ".join(f"seed {seed}: {layers}" for _, seed, layers in self.infeasible)
+
+@dataclass(frozen=True)
+class Choice:
+    """The runs that represent each objective of a comparison; or of a cell, where there is none."""
+
+    members: list[int]
+    """All runs that were compared or selected from."""
+    sides: Mapping[str, Side]
+    scores: Mapping[str, float]
+    """Of each objective on validation data, the lower the better."""
+
+
+def choices(runs: pd.DataFrame, noise: str) -> list[Choice]:
+    """Each comparison of each cell under a kind of noise, and each cell without a comparison."""
+    runs = without_ablations(runs)
+    made, rank = [], criterion(runs)
+    for _, mine in runs.groupby("cell"):
+        others = mine[~mine["objective"].isin(SIDES)]
+        for match in matches(mine) or [[*mine.index]]:
+            like = others[others["model_text"].isin(runs.loc[match, "model_text"])]
+            rivals = (like if len(like) else others).index.difference(match)
+            sides = choose(mine.loc[[*match, *rivals]], noise)
+            scores = {name: float(rank[side.runs].mean()) for name, side in sides.items()}
+            made.append(Choice(match, sides, scores))
+    return made
 
 
 def matches(runs: pd.DataFrame) -> list[list[int]]:
-    """The runs of each comparison of constrained with ERM.
+    """The runs of each comparison of constrained with ERM among the runs of one cell.
 
     ERM is compared with the constrained runs of the same model settings (the paper's unconstrained
-    DUST shares one dictionary between layers), or with all of the cell where there are none. Where a
-    sweep repeats both on several seeds, their numbers of epochs must agree, too.
+    DUST shares one dictionary between layers), or with all of the cell where there are none. Where
+    a sweep repeats both on several seeds, their numbers of epochs must agree, too.
     """
-    found = []
-    for mine in by_cell(runs).values():
-        rows = each(mine)
-        constrained, baseline = ([row for row in rows if row.objective == side] for side in SIDES)
-        trained = {
-            row.Index: (row.model_text, row.epochs if row.is_repeated else None) for row in rows
-        }
-        for key in dict.fromkeys(trained[row.Index] for row in baseline):
-            same = [row for row in constrained if row.model_text == key[0]]
-            as_long = [
-                row
-                for row in same
-                if None in (key[1], trained[row.Index][1]) or trained[row.Index] == key
-            ]
-            like = as_long or same or constrained
-            erm = [row.Index for row in baseline if trained[row.Index] == key]
-            for method in dict.fromkeys(map(_method, like)):
-                found.append([*(row.Index for row in like if _method(row) == method), *erm])
+    rows, found = each(runs), []
+    constrained, baseline = ([row for row in rows if row.objective == side] for side in SIDES)
+    trained = {row.Index: (row.model_text, row.epochs if row.is_repeated else None) for row in rows}
+    for key in dict.fromkeys(trained[row.Index] for row in baseline):
+        same = [row for row in constrained if row.model_text == key[0]]
+        as_long = [row for row in same if len({key[1], trained[row.Index][1]} - {None}) < 2]
+        erm = [row.Index for row in baseline if trained[row.Index] == key]
+        # Settings that a sweep repeats were not chosen among others, so each has its own row.
+        methods: dict[Any, list[int]] = {}
+        for row in as_long or same or constrained:
+            method = row.constraints, row.group if row.is_repeated else None
+            methods.setdefault(method, []).append(row.Index)
+        found += [[*mine, *erm] for mine in methods.values()]
     return found
-
-
-def _method(row: Any) -> tuple[str, Group | None]:
-    """The kind of constraints; and the group, where its settings were not chosen among others."""
-    return row.constraints, row.group if row.is_repeated else None
-
-
-def by_cell(runs: pd.DataFrame) -> dict[Cell, pd.DataFrame]:
-    """The comparable runs of each cell, cells in order."""
-    cells: dict[Cell, list[int]] = {}
-    for row in each(runs):
-        cells.setdefault(row.cell, []).append(row.Index)
-    return {cell: runs.loc[cells[cell]] for cell in sorted(cells)}
 
 
 def choose(runs: pd.DataFrame, noise: str) -> dict[str, Side]:
@@ -363,46 +248,31 @@ def choose(runs: pd.DataFrame, noise: str) -> dict[str, Side]:
 
     Constrained and ERM decide together, and by one criterion, whether the best or all runs count.
     """
-    compared = runs[runs["objective"].isin(SIDES)]
+    is_evaluated = pd.Series([noise in noises for noises in runs["noises"]], runs.index)
     parts = {name: runs[runs["objective"] == name] for name in runs["objective"].unique()}
-    is_selected = any(_is_selected(parts[name], noise) for name in SIDES if name in parts)
+    selected = {
+        name: mine["group"].nunique() > 1 or is_evaluated[mine.index].nunique() > 1
+        for name, mine in parts.items()
+    }
     chosen = {}
     for name, mine in parts.items():
-        is_best = is_selected or _is_selected(mine, noise)
-        rank = criterion(compared if name in SIDES else mine)
-        chosen[name] = _best(mine, noise, rank) if is_best else _every(mine, noise)
+        rivals = SIDES if name in SIDES else (name,)
+        best_of, found, problem = 0, mine, "not evaluated"
+        if any(selected.get(one) for one in rivals):
+            rank = criterion(runs[runs["objective"].isin(rivals)])
+            # If the best was not evaluated, there is none: the second best was not selected.
+            best_of, found = len(mine), mine.loc[[rank[mine.index].idxmin()]]
+            problem = "the best by validation data is not evaluated"
+        command = as_command("eval-ood", found["path"].iloc[0])
+        found = found[is_evaluated[found.index]]
+        failing = [(row.seed, failing_layers(row.failing)) for row in each(found) if row.failing]
+        texts = "; ".join(f"seed {seed}: {layers}" for seed, layers in failing)
+        problem = "" if len(found) else f"{problem}: {command}"
+        chosen[name] = Side([*found.index], best_of, problem, texts)
     return chosen
 
 
-def _is_selected(runs: pd.DataFrame, noise: str) -> bool:
-    evaluated = [noise in noises for noises in runs["noises"]]
-    return runs["group"].nunique() > 1 or len({*evaluated}) > 1
-
-
-def _every(runs: pd.DataFrame, noise: str) -> Side:
-    found = runs[[noise in noises for noises in runs["noises"]]]
-    command = as_command("eval-ood", runs["path"].iloc[0])
-    return _side(found, problem="" if len(found) else f"not evaluated: {command}")
-
-
-def _best(runs: pd.DataFrame, noise: str, rank: pd.Series[float]) -> Side:
-    """The best of all runs; none if it was not evaluated: the second best was not selected."""
-    best = runs.loc[[rank[runs.index].idxmin()]]
-    if noise in best["noises"].iloc[0]:
-        return _side(best, len(runs))
-    command = as_command("eval-ood", best["path"].iloc[0])
-    problem = f"the best by validation data is not evaluated: {command}"
-    return _side(best.iloc[:0], len(runs), problem)
-
-
-def _side(runs: pd.DataFrame, best_of: int = 0, problem: str = "") -> Side:
-    failing = [
-        (row.path.name, row.seed, failing_layers(row.failing)) for row in each(runs) if row.failing
-    ]
-    return Side([*runs.index], best_of, runs["seed"].nunique(), problem, tuple(failing))
-
-
-def failing_layers(failing: Mapping[str, Sequence[int]]) -> str:
+def failing_layers(failing: Mapping[str, Any]) -> str:
     """`violated at layers 1–3, 5; relaxed at layer 4`."""
     return "; ".join(
         f"{verdict} at layer{'s' if len(layers) > 1 else ''} {ranges(layers)}"
@@ -428,39 +298,19 @@ def criterion(runs: pd.DataFrame) -> pd.Series[float]:
     return pd.Series(np.where(np.isfinite(rank), rank, np.inf), index=runs.index)
 
 
-def without_ablations(runs: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the runs of ablations where other runs of the same cell and objective exist.
-
-    An ablation varies a setting on purpose: its runs must not join the search that tables choose
-    from.
-    """
-    keys = pd.Series(
-        [*zip(runs["cell"], runs["objective"], strict=True)], index=runs.index, dtype=object
-    )
-    others = {*keys[~runs["is_ablation"]]}
-    return runs[
-        [
-            not ablated or key not in others
-            for key, ablated in zip(keys, runs["is_ablation"], strict=True)
-        ]
-    ]
-
-
-def pairs(runs: pd.DataFrame) -> list[tuple[Cell, str, list[int], list[int]]]:
-    """Cell, noise, and the runs of two groups that paired.csv compares: each other objective with
-    ERM, and the constrained ones also with every unconstrained one.
+def pairs(runs: pd.DataFrame) -> list[tuple[str, list[int], list[int]]]:
+    """Noise, and the runs of two groups that paired.csv compares: each other objective with ERM,
+    and the constrained ones also with every unconstrained one.
     """
     found = []
-    for cell, mine in by_cell(runs).items():
+    for _, mine in runs.groupby("cell"):
+        noises = mine["noises"].explode().dropna()
         groups = [part for _, part in mine.groupby("group", sort=False)]
-        evaluated = [(group["objective"].iloc[0], _by_noise(group)) for group in groups]
-        found += [
-            (cell, noise, ours, baseline[noise])
-            for objective, by_noise in evaluated
-            for noise, ours in sorted(by_noise.items())
-            for other, baseline in evaluated
-            if noise in baseline and _is_compared(objective, other)
-        ]
+        for ours, other, noise in itertools.product(groups, groups, sorted({*noises})):
+            evaluated = noises.index[noises == noise]
+            sides = [[*part.index.intersection(evaluated)] for part in (ours, other)]
+            if all(sides) and _is_compared(ours["objective"].iloc[0], other["objective"].iloc[0]):
+                found.append((noise, *sides))
     return found
 
 
@@ -468,12 +318,3 @@ def _is_compared(objective: str, other: str) -> bool:
     if other == BASELINE:
         return objective != BASELINE
     return is_constrained(objective) and not is_constrained(other)
-
-
-def _by_noise(runs: pd.DataFrame) -> dict[str, list[int]]:
-    """The runs that were evaluated under each kind of noise."""
-    found: dict[str, list[int]] = {}
-    for row in each(runs):
-        for noise in row.noises:
-            found.setdefault(noise, []).append(row.Index)
-    return found

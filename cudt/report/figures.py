@@ -13,43 +13,13 @@ import pandas as pd
 import torch
 
 from cudt.config.differences import symbol, value_text
-from cudt.config.levels import training_level
+from cudt.config.levels import scale_of, training_level
+from cudt.evaluation.tables import psnr
 from cudt.method.constraints import TOLERANCE, allowed_losses
-from cudt.report.charts import (
-    GREY,
-    PAPER_LEVELS,
-    Drawing,
-    Figure,
-    Line,
-    View,
-    averaged,
-    axis,
-    best_depths,
-    by_layer,
-    choices,
-    curve_panel,
-    curves,
-    groups_of,
-    lines_of,
-    noise_kinds,
-    pair,
-    panel,
-    shaded,
-    side_by_side,
-    stacked,
-    style,
-    trained_at,
-)
-from cudt.report.compare import (
-    BASELINE,
-    choose,
-    failing_layers,
-    in_order,
-    is_constrained,
-    matches,
-    objective_labels,
-)
-from cudt.report.frames import PSNR, each
+from cudt.report import charts
+from cudt.report.charts import Drawing, Figure, Sides, View, averaged, panel, side_by_side
+from cudt.report.compare import BASELINE, failing_layers, in_order, is_constrained, short
+from cudt.report.frames import each
 from cudt.report.paired import Quantities
 from cudt.utils.files import file_name
 
@@ -63,9 +33,11 @@ _TRADEOFFS = (
 )
 #: Settings that have figures of their own, so that no ablation is drawn of them.
 _NOT_ABLATED = ("noise.gamma_train", "model.layers")
-_FEWEST_VALUES = 3
-#: Panels of one figure, and points of one line over training.
-_MOST_PANELS, _MOST_POINTS = 12, 60
+#: Values of a setting that make an ablation; panels of one figure; points of one line over training.
+_FEWEST_VALUES, _MOST_PANELS, _MOST_POINTS = 3, 12, 60
+_SMALL = (230, 180)
+#: What the constraints of an infeasible run allow.
+_ALLOWED = charts.Line("loss allowed, ± 2 standard errors", [], charts.GREY, [1, 2])
 
 
 # ---------------------------------------------------------------- one recipe
@@ -73,298 +45,211 @@ _MOST_PANELS, _MOST_POINTS = 12, 60
 
 def descent_and_robustness(view: View) -> Iterator[Drawing]:
     """Loss by layer next to the metric against the noise level: the paper's Figure 1 and Llama."""
-    sides = pair(view)
+    sides = view.pair()
     if not sides:
         return
-    lines = lines_of(sides)
-    references = {view.frames.row(run).reference for side in sides.values() for run in side.runs}
-    levels = {
-        training_level(view.kind, view.frames.row(s.runs[0]).gamma_train) for s in sides.values()
-    }
-    at = ", ".join(f"{level:g}" for level in sorted(levels))
-    losses = panel(
-        *(by_layer(view, lines), lines, "layer", "test loss"),
-        f"Loss by layer at {view.symbol} = {at}",
-        rule=references.pop() if len(references) == 1 else None,
-        rule_name="f₀",
-        whole=True,
-    )
-    chart = side_by_side([losses, curve_panel(view, lines, f"Under {view.kind} noise")])
-    paper = trained_at(view, sides, PAPER_LEVELS.get(view.metric))
-    yield Drawing(
-        chart, f"{view.name}: loss by layer, and {view.metric} under {view.kind} noise{paper}"
-    )
+    lines = charts.lines_of(sides)
+    references = {*view.runs["reference"].loc[charts.runs_of(sides)]}
+    rule = references.pop() if len(references) == 1 else None
+    title = "Loss by layer" + ("" if rule is None else f" (dashed: f_0 = {rule:.3g})")
+    panels = [view.losses(lines, title, rule=rule), view.curves(lines, f"Under {view.kind} noise")]
+    caption = f"{view.name}: loss by layer, and {view.metric} under {view.kind} noise"
+    yield Drawing(side_by_side(panels), caption + view.trained_at(sides))
 
 
 def layer_ratios(view: View) -> Iterator[Drawing]:
     """Density and distribution of f_l / f_{l−1} over examples."""
     bins = view.frames.bins
-    trained = [training_level(view.kind, one) for one in view.runs["gamma_train"].loc[bins["run"]]]
-    mine = bins[
-        (bins["perturbation"] == view.kind) & (bins["gamma"] == trained) & (bins["right"] < np.inf)
-    ]
-    if mine.empty:
-        return
-    sides = pair(view.of([run for run in view.runs.index if run in {*mine["run"]}]))
+    mine = bins[(bins["perturbation"] == view.kind) & (bins["right"] < np.inf)]
+    sides = view.of(sorted({*mine["run"]})).pair() if len(mine) else {}
     if not sides:
         return
-    lines = lines_of(sides)
-    centre = (mine["left"] + mine["right"]) / 2
-    density = mine.assign(x=centre, share=mine["share"] / (mine["right"] - mine["left"]))
+    lines, x = charts.lines_of(sides), "ratio f_l / f_(l−1) of an example"
+    width = mine["right"] - mine["left"]
+    density = mine.assign(x=mine["left"] + width / 2, share=mine["share"] / width)
+    distribution = mine.assign(x=mine["right"], share=mine["cumulative"])
+    at_one = alt.Chart(pd.DataFrame({"x": [1.0]})).mark_rule(color=charts.GREY, strokeDash=[3, 3])
     panels = []
-    for table, y, title in (
-        (density, "density", "Density"),
-        (
-            mine.assign(x=mine["right"], share=mine["cumulative"]),
-            "share of steps below",
-            "Distribution",
-        ),
-    ):
-        rows = averaged(table, lines, "x", "share").assign(low=np.nan, high=np.nan)
-        made = panel(
-            rows, lines, "ratio f_l / f_(l−1) of an example", y, title, log_y=False, dots=False
-        )
-        at_one = alt.Chart(pd.DataFrame({"x": [1.0]})).mark_rule(color=GREY, strokeDash=[3, 3])
-        panels.append(made + at_one.encode(alt.X("x:Q", title="ratio f_l / f_(l−1) of an example")))
+    for table, y in ((density, "density"), (distribution, "share of steps below")):
+        rows = averaged(table, lines, "x", "share").assign(low=np.nan)
+        panels.append(panel(rows, lines, x, y, dots=False) + at_one.encode(alt.X("x:Q", title=x)))
     caption = f"{view.name}: layer ratios of single examples, {view.kind} noise of training"
-    yield Drawing(side_by_side(panels), caption + trained_at(view, sides))
+    yield Drawing(side_by_side(panels), caption + view.trained_at(sides))
 
 
 def errors_over_layers(view: View) -> Iterator[Drawing]:
     """The error of every layer's answer: clean, at the level of training and at the highest."""
-    sides = pair(view)
-    table = view.frames.layers
-    table = table[(table["split"] == "test") & (table["perturbation"] == view.kind)]
-    runs = [run for side in sides.values() for run in side.runs]
-    shared = sorted(
-        set.intersection(*({*table["gamma"][table["run"] == run]} for run in runs)) if runs else ()
-    )
+    sides, table = view.pair(), view.layers
+    runs = charts.runs_of(sides)
+    found = [{*table["gamma"][table["run"] == run]} for run in runs]
+    shared = sorted(set.intersection(*found)) if found else []
     if not shared:
         return
-    lines, first = lines_of(sides), view.runs.loc[runs[0]]
+    lines, first = charts.lines_of(sides), view.frames.row(runs[0])
     trained = training_level(view.kind, first["gamma_train"])
-    error = 1 - table["metric"] if first["higher_is_better"] else table["metric"]
-    name = f"1 − {view.metric}" if first["higher_is_better"] else view.metric
-    levels = sorted({shared[0], shared[-1], *(level for level in shared if level == trained)})
-    panels = [
-        panel(
-            averaged(table.assign(error=error)[table["gamma"] == level], lines, "layer", "error"),
-            *(lines, "layer", f"test {name}"),
-            f"{view.symbol} = {level:g}" + (" (training)" if level == trained else ""),
-            whole=True,
-            size=(230, 200),
-        )
-        for level in levels
-    ]
+    error, name = table["metric"], view.metric
+    if first["higher_is_better"]:
+        error, name = 1 - error, f"1 − {name}"
+    panels = []
+    for level in sorted({shared[0], shared[-1], *({trained} & {*shared})}):
+        rows = averaged(table.assign(error=error)[table["gamma"] == level], lines, "layer", "error")
+        title = f"{scale_of(view.kind).symbol} = {level:g}"
+        title += " (training)" if level == trained else ""
+        panels.append(panel(rows, lines, "layer", f"test {name}", title, size=_SMALL))
     caption = f"{view.name}: {name} over layers under {view.kind} noise"
-    yield Drawing(side_by_side(panels), caption + trained_at(view, sides))
+    yield Drawing(side_by_side(panels), caption + view.trained_at(sides))
 
 
 def constraints_kept(view: View) -> Iterator[Drawing]:
     """Constraints kept at each noise level; every objective is judged by the constrained run's."""
-    sides = pair(view)
+    sides, table = view.pair(), view.layers
     judges = [run for name, side in sides.items() if is_constrained(name) for run in side.runs]
-    table = view.frames.layers
-    table = table[(table["perturbation"] == view.kind) & (table["split"] == "test")]
     counts = []
-    for run in (run for side in sides.values() for run in side.runs):
-        own = view.runs.loc[run]
-        seeds = [judge for judge in judges if view.frames.row(judge).seed == own["seed"]]
-        judge = view.runs.loc[(seeds or judges or [run])[0]]
+    for run in charts.runs_of(sides):
+        seeds = [one for one in judges if view.frames.row(one).seed == view.frames.row(run).seed]
+        judge = view.frames.row((seeds or judges or [run])[0])
         for gamma, rows in table[table["run"] == run].sort_values("layer").groupby("gamma"):
-            losses = rows["loss"].to_numpy()
-            form = judge["descent"]["form"]
-            bounds = torch.tensor(losses), judge["reference"], judge["rates"], form
-            allowed = allowed_losses(*bounds).numpy()
+            losses = torch.tensor(rows["loss"].to_numpy())
+            allowed = allowed_losses(losses, judge.reference, judge.rates, judge.descent["form"])
             # A violation within two standard errors counts as kept, as in the verdicts.
-            kept = losses - allowed <= TOLERANCE * rows["standard_error"].to_numpy()
-            counts.append({"run": run, "gamma": gamma, "kept": kept.sum()})
+            free = TOLERANCE * torch.tensor(rows["standard_error"].to_numpy())
+            kept = int((losses - allowed <= free).sum())
+            counts.append({"run": run, "gamma": gamma, "kept": kept})
     if not counts:
         return
-    lines = lines_of(sides)
+    lines, depth = charts.lines_of(sides), view.frames.row(counts[0]["run"]).n_layers
     rows = averaged(pd.DataFrame(counts), lines, "gamma", "kept")
-    first = view.runs.loc[counts[0]["run"]]
-    chart = panel(
-        *(rows.assign(low=rows["low"].clip(lower=0)), lines, axis(view.kind)),
-        f"constraints kept, of {first['n_layers']}",
-        shade=training_level(view.kind, first["gamma_train"]),
-    )
+    rows = rows.assign(low=rows["low"].clip(lower=0), high=rows["high"].clip(upper=depth))
+    chart = panel(rows, lines, view.axis, f"constraints kept, of {depth}", domain=(0, depth))
     caption = f"{view.name}: constraints kept on test data under {view.kind} noise"
-    yield Drawing(chart, caption + trained_at(view, sides))
+    yield Drawing(chart, caption + view.trained_at(sides))
 
 
 def training_levels(view: View) -> Iterator[Drawing]:
     """The metric against the noise level for each γ_train, at the depth that has most of them."""
-    evaluated = view.runs[[view.kind in noises for noises in view.runs["noises"]]]
-    if evaluated.empty:
+    paper = view.evaluated[view.evaluated["constraints"] == ""]
+    counts = paper.groupby("n_layers")["gamma_train"].nunique()
+    if counts.empty or counts.max() < 2:
         return
-    counts = evaluated.groupby("n_layers")["gamma_train"].nunique()
     depth = counts[counts == counts.max()].index.max()
-    deep = evaluated[evaluated["n_layers"] == depth]
-    paper = deep[deep["constraints"] == ""]
-    levels = sorted({*paper["gamma_train"]})
-    if len(levels) < 2:
-        return
+    deep = paper[paper["n_layers"] == depth]
+    levels = np.array(sorted({*deep["gamma_train"]}))
     spread = np.linspace(0, len(levels) - 1, min(len(levels), 9)).round().astype(int)
-    panels = []
-    for level in [levels[index] for index in spread]:
-        mine = view.of(paper.index[paper["gamma_train"] == level])
-        lines = lines_of(pair(mine), counts=False)
-        panels.append(curve_panel(mine, lines, f"γ_train = {level:g}", size=(230, 180)))
-    caption = f"{view.name}: {view.metric} under {view.kind} noise by γ_train, L = {depth}"
-    yield Drawing(side_by_side(panels), caption)
+    views = [view.of(deep.index[deep["gamma_train"] == level]) for level in levels[spread]]
+    caption = f"{view.name}: {view.metric} under {view.kind} noise by γ_train"
+    yield Drawing(_panels([(one, one.pair(), "") for one in views]), caption)
 
 
-def noise_kinds_compared(view: View) -> Iterator[Drawing]:
+def noise_kinds(view: View) -> Iterator[Drawing]:
     """The metric under each kind of noise: the paper's uniform and discrete noise."""
-    kinds = noise_kinds(view.runs)
-    if len(kinds) < 2:
-        return
-    panels = []
-    for kind in kinds:
-        mine = View(view.frames, view.name, kind)
-        lines = lines_of(pair(mine), counts=False)
-        panels.append(curve_panel(mine, lines, f"{kind} noise", size=(230, 200)))
-    yield Drawing(
-        side_by_side(panels), f"{view.name}: {view.metric} under {', '.join(kinds)} noise"
-    )
+    views = [View(view.frames, view.name, kind) for kind in view.kinds]
+    if len(views) > 1:
+        chart = _panels([(one, one.pair(), f"{one.kind} noise") for one in views])
+        yield Drawing(chart, f"{view.name}: {view.metric} under {', '.join(view.kinds)} noise")
+
+
+def _panels(shown: Sequence[tuple[View, Sides, str]]) -> Any:
+    """Panels of curves with one legend, titled `name`, `γ_train = 0.2, L = 12, 3 seeds`."""
+    objectives, panels = in_order([name for _, sides, _ in shown for name in sides]), []
+    for view, sides, title in shown:
+        runs = view.runs.loc[charts.runs_of(sides)]
+        depths, levels = (
+            ", ".join(f"{one:g}" for one in sorted({*runs[name]}))
+            for name in ("n_layers", "gamma_train")
+        )
+        hows = ", ".join(dict.fromkeys(side.how for side in sides.values()))
+        about = f"γ_train = {levels}, L = {depths}, {hows}"
+        lines = [
+            charts.plain_line(name, sides[name].runs if name in sides else ())
+            for name in objectives
+        ]
+        panels.append(view.curves(lines, [title, about] if title else about, size=_SMALL))
+    return side_by_side(panels)
 
 
 def by_depth(view: View) -> Iterator[Drawing]:
     """Loss by layer and curves for each depth, and the mean and area of each curve against depth."""
     found: dict[float, dict[str, dict[int, list[int]]]] = {}
-    for choice in sorted(choices(view), key=lambda one: one.worth(None)):
-        for name, side in choice.sides.items():
-            found.setdefault(choice.cell.gamma_train, {}).setdefault(name, {})[
-                choice.cell.layers
-            ] = side.runs
+    for (level, depth), mine in view.evaluated.groupby(["gamma_train", "n_layers"]):
+        for name, side in view.of(mine.index).pair(level).items():
+            found.setdefault(level, {}).setdefault(name, {})[depth] = side.runs
     deep = {
-        level: {name: dict(sorted(mine.items())) for name, mine in sides.items() if len(mine) > 1}
+        level: {name: sides[name] for name in in_order(sides) if len(sides[name]) > 1}
         for level, sides in found.items()
     }
     if not any(deep.values()):
         return
     # The paper's figures are at γ_train = 0.
     level = max(deep, key=lambda one: (len(deep[one]), one == 0, one))
-    called = objective_labels(deep[level])
-    panels = []
-    for objective in in_order(deep[level]):
-        parts = {f"L = {depth}": runs for depth, runs in deep[level][objective].items()}
-        lines = shaded(parts, style(objective)[1])
-        losses = by_layer(view, lines)
-        panels.append(panel(losses, lines, "layer", "test loss", called[objective], whole=True))
-        panels.append(curve_panel(view, lines, f"{called[objective]}, {view.kind} noise"))
-    sums = [
-        _over_levels(view, objective, deep[level][objective]) for objective in in_order(deep[level])
-    ]
-    table = pd.concat(sums)
-    lines = [Line(called[name], [], *style(name)) for name in in_order(deep[level])]
-    for y, title in (("mean", f"mean {view.metric} over levels"), ("auc", "area under the curve")):
-        rows = table[table["quantity"] == y].replace({"line": called})
-        panels.append(
-            panel(rows, lines, "layers L", title, f"γ_train = {level:g}", whole=True, bars=True)
-        )
-    caption = f"{view.name}: by depth, γ_train = {level:g}, {view.kind} noise"
-    charts = [side_by_side(panels[i : i + 2]) for i in range(0, len(panels), 2)]
-    yield Drawing(stacked(charts), caption)
-
-
-def _over_levels(view: View, objective: str, depths: dict[int, list[int]]) -> pd.DataFrame:
-    """Mean and area of the curves of each depth, with one standard deviation over seeds."""
-    rows = []
-    for depth, runs in depths.items():
-        per_run = []
-        for run in runs:
+    rows, panels, sums = [], [], []
+    plain = [charts.plain_line(name) for name in deep[level]]
+    for line, depths in zip(plain, deep[level].values(), strict=True):
+        lines = charts.shaded({f"L = {depth}": runs for depth, runs in depths.items()}, line.dash)
+        left, right = view.losses(lines, line.label), view.curves(lines, f"{view.kind} noise")
+        panels.append(side_by_side([left, right]))
+        for depth, run in ((depth, run) for depth, runs in depths.items() for run in runs):
             curve = view.frames.curve(run, view.kind)
-            wanted = Quantities.over([*curve], view.kind, view.frames.row(run).gamma_train)
-            per_run.append(wanted.named(np.array([*curve.values()])))
-        for quantity in ("mean", "auc"):
-            values = np.array([one[quantity] for one in per_run])
-            mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else np.nan
-            ends = {"y": mean, "low": mean - spread, "high": mean + spread}
-            rows.append({"line": objective, "x": depth, "quantity": quantity, **ends})
-    return pd.DataFrame(rows)
+            wanted = Quantities.over([*curve], view.kind, level)
+            rows.append({"line": line.label, "x": depth, **wanted.named([*curve.values()])})
+    for y, title in (("mean", f"mean {view.metric} over levels"), ("auc", "area under the curve")):
+        grouped = pd.DataFrame(rows).groupby(["line", "x"])[y]
+        mean, spread = grouped.mean(), grouped.std()
+        ends = pd.DataFrame({"y": mean, "low": mean - spread, "high": mean + spread})
+        sums.append(panel(ends.reset_index(), plain, "layers L", title, bars=True))
+    caption = f"{view.name}: by depth, γ_train = {level:g}, {view.kind} noise"
+    yield Drawing(charts.stacked([*panels, side_by_side(sums)]), caption)
 
 
 def ablations(view: View) -> Iterator[Drawing]:
     """The metric against one setting, all else equal, with error bars over seeds; and a line for
     each value: the paper's ablations of α and η₂.
     """
-    evaluated = view.runs[[view.kind in noises for noises in view.runs["noises"]]]
-    constrained = evaluated[evaluated["is_constrained"]]
-    for key, mine in _series(constrained).items():
-        parts = {
-            f"{symbol(key)} = {value_text(value)}": [*runs.index] for value, runs in mine.items()
-        }
-        lines = shaded(parts)
-        rows = curves(view, lines)
+    for key, mine in _series(view.evaluated[view.evaluated["is_constrained"]]).items():
+        values = {f"{symbol(key)} = {value_text(value)}": value for value in mine}
+        lines = charts.shaded(dict(zip(values, mine.values(), strict=True)))
+        rows = averaged(view.points, lines, "gamma", "value")
         shared = sorted(set.intersection(*({*part["x"]} for _, part in rows.groupby("line"))))
-        if not shared or rows["line"].nunique() < len(parts):
+        if not shared or rows["line"].nunique() < len(values):
             continue
         # As in the paper: clean, and at a half and at three quarters of the highest level.
         wanted = (shared[0], shared[-1] * 1.05 / 2.1, shared[-1] * 1.65 / 2.1)
-        nearest = np.abs(np.subtract.outer(wanted, shared)).argmin(1)
-        levels = sorted({shared[index] for index in nearest})
-        x = dict(zip(parts, mine, strict=True))
-        at = rows.assign(
-            line=[f"{view.symbol} = {g:g}" for g in rows["x"]],
-            gamma=rows["x"],
-            x=rows["line"].map(x),
-        )
-        names = shaded({f"{view.symbol} = {level:g}": [] for level in levels})
-        is_log = min(mine) > 0 and max(mine) > 20 * min(mine)
+        levels = sorted({min(shared, key=lambda one: abs(one - level)) for level in wanted})
+        names = {level: f"{scale_of(view.kind).symbol} = {level:g}" for level in levels}
+        at = rows.assign(line=rows["x"].map(names), x=rows["line"].map(values))
         title = symbol(key) if symbol(key) == key else f"{symbol(key)} ({key})"
+        by_level = charts.shaded({name: [] for name in names.values()})
+        is_log = min(mine) > 0 and max(mine) > 20 * min(mine)
         effect = panel(
-            *(
-                at[at["gamma"].isin(levels)],
-                names,
-                title,
-                f"test {view.metric}",
-                "Against the setting",
-            ),
-            log_x=is_log,
+            at.dropna(subset="line"),
+            by_level,
+            title,
+            f"test {view.metric}",
             bars=True,
+            is_log_x=is_log,
         )
-        losses = panel(
-            *(
-                by_layer(view, lines, split="validation"),
-                lines,
-                "layer",
-                "validation loss",
-                "Loss by layer",
-            ),
-            whole=True,
-        )
-        values = side_by_side([losses, curve_panel(view, lines, f"Under {view.kind} noise")])
-        yield Drawing(
-            stacked([effect, values]),
-            f"{view.name}: {view.metric} against {title}, all else equal",
-            file_name(key),
-        )
+        below = side_by_side([view.losses(lines), view.curves(lines, f"Under {view.kind} noise")])
+        caption = f"{view.name}: {view.metric} against {title}, all else equal"
+        yield Drawing(charts.stacked([effect, below]), caption, file_name(key))
 
 
-def _series(runs: pd.DataFrame) -> dict[str, dict[float, pd.DataFrame]]:
+def _series(runs: pd.DataFrame) -> dict[str, dict[float, list[int]]]:
     """The settings of which groups have at least three values, all else equal, each with the runs
     by value; of several series, the one with most values, then most runs.
     """
-    groups = groups_of(runs)
+    groups = [group for _, group in runs.groupby("group", sort=False)]
     settings = [group["settings"].iloc[0] for group in groups]
-    keys = [k for k in dict.fromkeys(k for one in settings for k in one) if k not in _NOT_ABLATED]
-    series = {}
-    for key in keys:
-        if len({one.get(key) for one in settings}) < _FEWEST_VALUES:
-            continue
-        found: dict[Any, dict[float, pd.DataFrame]] = {}
+    series: dict[str, dict[float, list[int]]] = {}
+    for key in dict.fromkeys(key for one in settings for key in one):
+        found: dict[Any, dict[float, list[int]]] = {}
         for one, group in zip(settings, groups, strict=True):
             value = one.get(key)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 others = frozenset(item for item in one.items() if item[0] != key)
-                found.setdefault((group["objective"].iloc[0], others), {})[value] = group
-        best = max(
-            found.values(), key=lambda mine: (len(mine), sum(map(len, mine.values()))), default={}
-        )
-        if len(best) >= _FEWEST_VALUES:
-            series[key] = dict(sorted(best.items()))
+                alike = found.setdefault((group["objective"].iloc[0], others), {})
+                alike[value] = [*group.index]
+        most = max(found.values(), key=lambda o: (len(o), sum(map(len, o.values()))), default={})
+        if len(most) >= _FEWEST_VALUES and key not in _NOT_ABLATED:
+            series[key] = dict(sorted(most.items()))
     return series
 
 
@@ -374,43 +259,22 @@ def multipliers_and_weights(view: View) -> Iterator[Drawing]:
     Where a weight is negative, an update raises that layer's loss: the cheap way to meet the next
     layer's constraint.
     """
-    for name, side in pair(view).items():
-        if not is_constrained(name):
-            continue
-        run = side.runs[0]
-        history = view.frames.history(run)
-        history = history[history["split"] == "train"]
-        panels = []
-        for logged, y, title in (
-            ("multiplier", "multiplier λ", "Multipliers"),
-            ("weight", "weight w", "Effective weights of the layer losses"),
-        ):
-            mine = history[history["name"] == logged]
-            layers = sorted({*mine["layer"]})
-            steps = sorted({*mine["step"]})
-            kept = (
-                {steps[i] for i in np.linspace(0, len(steps) - 1, _MOST_POINTS).round().astype(int)}
-                if steps
-                else set()
-            )
-            lines = shaded({f"layer {layer}": [] for layer in layers})
-            thin = mine[mine["step"].isin(kept)]
-            rows = pd.DataFrame(
-                {
-                    "line": [f"layer {one}" for one in thin["layer"]],
-                    "x": thin["step"],
-                    "y": thin["value"],
-                }
-            )
-            if len(rows):
-                rows = rows.assign(low=np.nan, high=np.nan)
-                panels.append(
-                    panel(rows, lines, "update", y, title, rule=0, dots=False, log_y=False)
-                )
+    for name, side in view.pair().items():
+        history, panels = view.frames.history(side.runs[0]), []
+        for logged, y in (("multiplier", "multiplier λ"), ("weight", "effective weight w")):
+            mine = history[(history["split"] == "train") & (history["name"] == logged)]
+            if mine.empty or not is_constrained(name):
+                continue
+            steps = np.array(sorted({*mine["step"]}))
+            kept = steps[np.linspace(0, len(steps) - 1, _MOST_POINTS).round().astype(int)]
+            rows = mine[mine["step"].isin(kept)].rename(columns={"step": "x", "value": "y"})
+            rows = rows.assign(line="layer " + rows["layer"].astype(str), low=np.nan, high=np.nan)
+            lines = charts.shaded({line: [] for line in rows.sort_values("layer")["line"].unique()})
+            panels.append(panel(rows, lines, "update", y, rule=0, dots=False))
         if panels:
-            seed = view.frames.row(run).seed
+            seed = view.frames.row(side.runs[0]).seed
             caption = f"{view.name}: multipliers and weights over training, {name}, seed {seed}"
-            yield Drawing(side_by_side(panels), caption + trained_at(view, {name: side}))
+            yield Drawing(side_by_side(panels), caption + view.trained_at({name: side}))
 
 
 # ---------------------------------------------------------------- all recipes
@@ -422,155 +286,82 @@ def grid(view: View) -> Iterator[Drawing]:
     for one in view.families():
         together.setdefault((one.metric, one.kind), []).append(one)
     for (metric, kind), members in together.items():
-        members = sorted(members, key=lambda one: (_model(one), _task(one), one.name))
-        pages = [members[i : i + _MOST_PANELS] for i in range(0, len(members), _MOST_PANELS)]
-        for number, page in enumerate(pages if len(members) > 1 else (), 1):
-            wanted = _GRID_LEVELS.get(metric)
-            panels = []
-            for one in page:
-                sides = best_depths(one, wanted)
-                lines = lines_of(sides, counts=False)
-                title = [one.name, _about(one, sides)]
-                panels.append(curve_panel(one, lines, title, size=(230, 170)))
-            paper = "" if wanted is None else f"; the paper's figure has γ_train = {wanted:g}"
-            caption = (
-                f"{metric} under {kind} noise by recipe, each objective at its best depth{paper}"
-            )
-            name = f"{file_name(metric)}-{kind}" + (f"-{number}" if len(pages) > 1 else "")
-            yield Drawing(side_by_side(panels), caption, name)
-
-
-def _model(view: View) -> str:
-    first = view.runs.iloc[0]
-    return value_text(first["pretrained"] or first["model_name"])
-
-
-def _task(view: View) -> str:
-    return value_text(view.runs["task"].iloc[0]["name"])
-
-
-def _about(view: View, sides: dict[str, Any]) -> str:
-    """`γ_train = 0.2, L = 12, 3 seeds`."""
-    runs = [run for side in sides.values() for run in side.runs]
-    depths = ", ".join(f"{depth}" for depth in sorted({*view.runs.loc[runs, "n_layers"]}))
-    how = ", ".join(dict.fromkeys(side.how for side in sides.values()))
-    return (
-        f"γ_train = {view.frames.row(runs[0]).gamma_train:g}, L = {depths}, {how}" if runs else ""
-    )
+        members.sort(key=lambda one: one.name)
+        level = _GRID_LEVELS.get(metric)
+        paper = "" if level is None else f"; the paper's figure has γ_train = {level:g}"
+        caption = f"{metric} under {kind} noise by recipe, each objective at its best depth{paper}"
+        for start in range(0, len(members) if len(members) > 1 else 0, _MOST_PANELS):
+            page = members[start : start + _MOST_PANELS]
+            chart = _panels([(one, one.pair(level, own_depths=True), one.name) for one in page])
+            number = f"-{1 + start // _MOST_PANELS}" if len(members) > _MOST_PANELS else ""
+            yield Drawing(chart, caption, f"{file_name(metric)}-{kind}{number}")
 
 
 def tradeoffs(view: View) -> Iterator[Drawing]:
     """The three settings in which the paper shows a trade-off between ID and OOD quality."""
-    panels = []
+    shown, papers, paper = [], [], view.runs[view.runs["is_published"]]
+    named = [(one["model"], one["dataset"]) for one in paper["published"]]
     for model, dataset, layers, gamma in _TRADEOFFS:
-        mine = view.runs[
-            [
-                row.is_published
-                and (row.published["model"], row.published["dataset"]) == (model, dataset)
-                for row in each(view.runs)
-            ]
-        ]
+        mine = paper.loc[[one == (model, dataset) for one in named]]
         deep = mine[mine["n_layers"] == layers]
-        for one in view.of((deep if len(deep) else mine).index).families() if len(mine) else ():
-            sides = pair(one, gamma)
-            lines = lines_of(sides, counts=False)
-            panels.append(
-                curve_panel(
-                    one, lines, [f"{model} on {dataset}", _about(one, sides)], size=(230, 180)
-                )
-            )
-    if panels:
-        paper = ", ".join(
-            f"{model} on {data}: L = {depth}, γ_train = {g:g}"
-            for model, data, depth, g in _TRADEOFFS
-        )
-        yield Drawing(
-            side_by_side(panels), f"In and out of distribution in the paper's settings ({paper})"
-        )
+        families = view.of((deep if len(deep) else mine).index).families()
+        shown += [(one, one.pair(gamma), f"{model} on {dataset}") for one in families]
+        papers.append(f"{model} on {dataset}: L = {layers}, γ_train = {gamma:g}")
+    if shown:
+        caption = f"In and out of distribution in the paper's settings ({', '.join(papers)})"
+        yield Drawing(_panels(shown), caption)
 
 
 def infeasible_runs(view: View) -> Iterator[Drawing]:
     """Of each recipe the run that violates most constraints, next to ERM: losses with what each
-    layer was allowed, the metric under noise, and PSNR where the task measures it.
+    layer was allowed, the metric under noise, and the metric (PSNR for RMSE) by layer.
     """
 
     def rank(row: Any) -> tuple[bool, int, int]:
-        return (
-            bool(row.noises),
-            len(row.failing.get("violated", [])),
-            len(row.failing.get("relaxed", [])),
-        )
+        violated, relaxed = (len(row.failing.get(word, [])) for word in ("violated", "relaxed"))
+        return bool(row.noises), violated, relaxed
 
-    worst: dict[str, Any] = {}
-    for row in each(view.runs):
-        if row.failing and (row.family not in worst or rank(row) > rank(worst[row.family])):
-            worst[row.family] = row
-    rows = []
-    for row in sorted(worst.values(), key=rank, reverse=True)[:4]:
+    rows, shown = [], set[str]()
+    for row in sorted((row for row in each(view.runs) if row.failing), key=rank, reverse=True):
+        if row.family in shown or len(shown) == 4:
+            continue
+        shown.add(row.family)
         kind = row.kind if row.kind in row.noises else next(iter(row.noises), row.kind)
         one = View(view.frames, row.family, kind)
-        metric = row.metric.replace("_", " ")
-        sides = {row.objective: [row.Index]}
-        for match in matches(view.runs[view.runs["cell"] == row.cell]):
-            erm = choose(view.runs.loc[match], kind).get(BASELINE) if row.Index in match else None
-            if erm and erm.runs:
-                own = [run for run in erm.runs if view.frames.row(run).seed == row.seed]
-                sides[BASELINE] = [(own or erm.runs)[0]]
-        lines = [Line(name, runs, *style(name)) for name, runs in sides.items()]
+        erm = one.of(view.runs.index[view.runs["cell"] == row.cell]).pair().get(BASELINE)
+        lines = [charts.plain_line(row.objective, [row.Index])]
+        lines.append(charts.plain_line(BASELINE, erm.runs[:1] if erm else ()))
         panels = [_verdicts(one, row, lines)]
+        lines.append(_ALLOWED)
         if row.noises:
-            points = one.frames.points
-            has_psnr = points.loc[points["run"] == row.Index, "psnr"].notna().any()
-            y, name = ("psnr", f"{PSNR} (dB)") if has_psnr else ("value", metric)
-            found = averaged(points[points["perturbation"] == kind], lines, "gamma", y)
-            trained = training_level(kind, row.gamma_train)
-            panels.append(
-                panel(
-                    found,
-                    lines,
-                    axis(kind),
-                    f"test {name}",
-                    "Under noise",
-                    shade=trained,
-                    size=(230, 190),
-                )
-            )
-            layers = by_layer(one, lines, "psnr" if has_psnr else "metric")
-            panels.append(
-                panel(
-                    layers, lines, "layer", f"test {name}", "By layer", whole=True, size=(230, 190)
-                )
-            )
+            table, metric = one.layers[one.layers["is_trained"]], row.metric
+            if metric == "RMSE":
+                table, metric = table.assign(metric=psnr(table["metric"])), "PSNR (dB)"
+            by_layer = averaged(table, lines, "layer", "metric")
+            panels.append(one.curves(lines, "Under noise", size=_SMALL))
+            panels.append(panel(by_layer, lines, "layer", f"test {metric}", size=_SMALL))
         rows.append(side_by_side(panels))
     if rows:
-        caption = (
-            "Infeasible runs next to ERM: of each recipe, the run with most violated layers (grey: loss "
-            "allowed, ± 2 standard errors)"
-        )
+        caption = "Infeasible runs next to ERM: of each recipe, the run with most violated layers"
         yield Drawing(alt.vconcat(*rows), caption)
 
 
-def _verdicts(view: View, row: Any, lines: Sequence[Line]) -> Any:
+def _verdicts(view: View, row: Any, lines: Sequence[charts.Line]) -> Any:
     """Validation losses by layer, what each was allowed ± 2 standard errors, and what fails."""
     found = [
-        {"line": line.label, "x": one.layer, "y": one.loss, "low": np.nan, "high": np.nan}
+        {"line": line.label, "x": one.layer, "y": one.loss}
         for line in lines
-        for one in view.frames.row(line.runs[0]).verdicts
+        for run in line.runs
+        for one in view.frames.row(run).verdicts
     ]
+    for one in row.verdicts:
+        allowed = {"line": _ALLOWED.label, "x": one.layer, "y": one.allowed}
+        free = TOLERANCE * one.standard_error
+        found.append({**allowed, "low": one.allowed - free, "high": one.allowed + free})
     failing = failing_layers(row.failing)
     title = [view.name, failing if len(failing) <= 44 else f"{failing[:43]}…"]
-    chart = panel(
-        pd.DataFrame(found), lines, "layer", "validation loss", title, whole=True, size=(230, 190)
-    )
-    allowed = pd.DataFrame([
-        {"x": one.layer, "y": one.allowed, "low": one.allowed - TOLERANCE * one.standard_error,
-         "high": one.allowed + TOLERANCE * one.standard_error}
-        for one in row.verdicts
-    ])  # fmt: skip
-    base = alt.Chart(allowed).encode(alt.X("x:Q", title="layer"))
-    tick = base.mark_point(shape="stroke", size=90, color=GREY, opacity=1, strokeWidth=2)
-    tick = tick.encode(alt.Y("y:Q", title="validation loss"))
-    return chart + base.mark_rule(color=GREY).encode(y="low:Q", y2="high:Q") + tick
+    rows, every = pd.DataFrame(found), [*lines, _ALLOWED]
+    return panel(rows, every, "layer", "validation loss", title, bars=True, size=_SMALL)
 
 
 def average_descent(view: View) -> Iterator[Drawing]:
@@ -581,52 +372,30 @@ def average_descent(view: View) -> Iterator[Drawing]:
     """
     steps, logs = np.linspace(0, 1, 25), []
     for one in view.families():
-        table = one.frames.layers
-        table = table[(table["split"] == "test") & (table["perturbation"] == one.kind)].sort_values(
-            "layer"
-        )
+        table = one.layers[one.layers["is_trained"]].sort_values("layer")
         for run, rows in table.groupby("run"):
             own = one.runs.loc[run]
-            mine = rows[rows["gamma"] == training_level(one.kind, own["gamma_train"])]
-            ratios = np.array([1.0, *(mine["loss"] / own["reference"])])
-            if len(ratios) > 1 and (ratios > 0).all() and np.isfinite(ratios).all():
+            ratios = np.array([1.0, *(rows["loss"] / own["reference"])])
+            if (ratios > 0).all() and np.isfinite(ratios).all():
                 log = np.interp(steps, np.linspace(0, 1, len(ratios)), np.log(ratios))
-                logs.append({"metric": own["metric"], "objective": own["objective"], "log": log})
+                facts = {"metric": own["metric"], "objective": own["objective"]}
+                logs.append(pd.DataFrame({**facts, "x": steps, "log": log}))
     if len(logs) < 2:
         return
-    panels, found = [], pd.DataFrame(logs)
+    found, panels = pd.concat(logs), []
     for metric, mine in found.groupby("metric"):
-        rows, lines = [], []
-        for objective in in_order(mine["objective"]):
-            every = np.stack([*mine.loc[mine["objective"] == objective, "log"]])
-            mean, spread = (
-                every.mean(0),
-                every.std(0, ddof=1) if len(every) > 1 else np.full(25, np.nan),
-            )
-            label = objective_labels([objective])[objective]
-            lines.append(Line(label, [], *style(objective, mine["objective"])))
-            ends = {"y": np.exp(mean), "low": np.exp(mean - spread), "high": np.exp(mean + spread)}
-            rows.append(pd.DataFrame({"line": label, "x": steps, **ends}))
-        counts = ", ".join(
-            f"{n} {name}" for name, n in mine["objective"].value_counts(sort=False).items()
-        )
-        title, everything = [str(metric).replace("_", " "), counts], pd.concat(rows)
-        panels.append(
-            panel(
-                everything,
-                lines,
-                "relative depth l / L",
-                "test loss f_l / f₀",
-                title,
-                rule=1,
-                dots=False,
-                log_y=everything["y"].max() > 4 * everything["y"].min(),
-            )
-        )
-    yield Drawing(
-        side_by_side(panels),
-        f"Average descent over {len(logs)} runs, each at its training noise level",
-    )
+        objectives = in_order(mine["objective"])
+        grouped = mine.assign(line=mine["objective"].map(short)).groupby(["line", "x"])["log"]
+        mean, spread = grouped.mean(), grouped.std()
+        ends = pd.DataFrame({"y": mean, "low": mean - spread, "high": mean + spread})
+        counts = mine["objective"].value_counts() // len(steps)
+        title = [metric, ", ".join(f"{counts[name]} {short(name)}" for name in objectives)]
+        lines = [charts.plain_line(name) for name in objectives]
+        options: Any = {"rule": 1, "dots": False}
+        x, y = "relative depth l / L", "test loss f_l / f_0"
+        panels.append(panel(np.exp(ends).reset_index(), lines, x, y, title, **options))
+    caption = f"Average descent over {len(logs)} runs, each at its training noise level"
+    yield Drawing(charts.stacked(panels), caption)
 
 
 FIGURES = (
@@ -635,10 +404,10 @@ FIGURES = (
     Figure("layer-ratios", layer_ratios, "noise"),
     Figure("constraints-kept", constraints_kept),
     Figure("multipliers-and-weights", multipliers_and_weights),
-    Figure("noise-kinds", noise_kinds_compared),
+    Figure("noise-kinds", noise_kinds),
     Figure("training-levels", training_levels),
     Figure("by-depth", by_depth),
-    Figure("ablation", ablations, of_ablations=True),
+    Figure("ablation", ablations),
     Figure("grid", grid, "all"),
     Figure("tradeoffs", tradeoffs, "all"),
     Figure("infeasible-runs", infeasible_runs, "all"),

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,15 +15,15 @@ from markupsafe import Markup
 
 from cudt import __version__
 from cudt.config import plugins
-from cudt.config.levels import scale_of
-from cudt.report.compare import SIDES, failing_layers, labels
+from cudt.report.compare import failing_layers
 from cudt.report.frames import each
+from cudt.runs.run import RunFolder
 from cudt.utils.errors import UserError
 from cudt.utils.files import cache_folder, file_name, write_text
 
 if TYPE_CHECKING:
     from cudt.report import Report
-    from cudt.report.charts import Drawing, Figure, View
+    from cudt.report.charts import Figure
 
 #: Column of table.csv, heading on the page.
 _COLUMNS = {
@@ -35,52 +31,62 @@ _COLUMNS = {
     **{"monotone": "monotone", "perturbation": "noise", "id_mean": "ID", "ood_mean": "OOD"},
     **{"grid_mean": "mean", "input_mean": "noisy input", "auc": "AUC", "range": "over"},
 }
-#: Test examples and completions shown of all that were saved, and the bytes of all pictures.
-_MOST_SAMPLES, _MOST_ANSWERS, _MOST_BYTES = 2, 3, 4_000_000
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """A figure that was saved."""
-
-    family: str
-    name: str
-    caption: str
-    spec: dict[str, Any]
+#: Columns of a sweep's best.csv on the page.
+_OF_SWEEP = ["setting", "arm", "score", "feasible", "runs", "spent_updates", "spent_seconds"]
 
 
 def write(made: Report, out: Path, extra: Sequence[str], formats: Sequence[str]) -> None:
     """Draw the figures into `out`/figures and write `out`/index.html."""
     shown = [*_figures(made, out / "figures", extra, formats)] if formats else []
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("cudt.report", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(number=_number, signed=_signed)
-    first = [n for n, one in enumerate(shown) if one.name == "descent-and-robustness"]
-    text = environment.get_template("page.html").render(
+    loader = jinja2.PackageLoader("cudt.report", ".")
+    page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    # Figure 1 comes first, once for each recipe and kind of noise.
+    places: dict[str, list[int]] = {}
+    for number, one in enumerate(shown):
+        place = "first" if one["name"] == "descent-and-robustness" else one["family"]
+        places.setdefault(place, []).append(number)
+    frames, first = made.frames, [one for one in made.tables if one.stem == "comparisons"]
+    text = page.get_template("page.html").render(
         version=__version__,
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         verdict=made.verdict,
-        rows=[_row(one) for one in made.comparisons],
+        comparisons=first,
+        tables=[one for one in made.tables if one not in first],
         figures=shown,
-        first=first,
-        sections=[*_sections(made, [n for n in range(len(shown)) if n not in first], shown)],
-        over_all=[n for n, one in enumerate(shown) if not one.family],
-        sweeps=made.sweeps,
-        swept={
-            s.name: [n for n, one in enumerate(shown) if one.family == s.name] for s in made.sweeps
-        },
-        tables=made.tables,
+        places=places,
+        families=[(name, *_family(made, mine)) for name, mine in frames.runs.groupby("family")],
+        sweeps=[(one, _html(one.best, [*_OF_SWEEP, *one.info["keys"]])) for one in frames.sweeps],
         warnings=made.warnings,
-        runs=made.frames.runs,
+        n_runs=len(frames.runs),
         # "<" would end the script.
-        specs=Markup(json.dumps([one.spec for one in shown]).replace("<", "\\u003c")),
+        specs=Markup(json.dumps([one["spec"] for one in shown]).replace("<", "\\u003c")),
         vega=Markup(_vega() if shown else ""),
     )
     write_text(out / "index.html", text)
+
+
+def _family(made: Report, runs: pd.DataFrame) -> tuple[str, list[dict[str, Any]]]:
+    """The rows of table.csv of a family, and each of its runs."""
+    keys = made.table[["recipe", "objective", "variant"]].apply(tuple, axis=1)
+    rows = made.table[keys.isin(runs["group"])].rename(columns=_COLUMNS)
+    shown = [
+        {
+            "title": f"{row.label}, seed {row.seed}",
+            "row": row,
+            "failing": failing_layers(row.failing),
+            "verdicts": _html(pd.DataFrame([one.model_dump() for one in row.verdicts])),
+            "recipe": RunFolder(row.path).read("recipe.yaml").decode(),
+        }
+        for row in each(runs)
+    ]
+    return _html(rows, [*_COLUMNS.values()]), shown
+
+
+def _html(table: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
+    """The columns that are not empty, as HTML."""
+    shown = table if columns is None else table[[name for name in columns if name in table]]
+    shown = shown.dropna(axis="columns", how="all")
+    return shown.to_html(index=False, border=0, na_rep="", float_format="{:.4g}".format)
 
 
 # ---------------------------------------------------------------- figures
@@ -88,61 +94,32 @@ def write(made: Report, out: Path, extra: Sequence[str], formats: Sequence[str])
 
 def _figures(
     made: Report, out: Path, extra: Sequence[str], formats: Sequence[str]
-) -> Iterator[_Shown]:
+) -> Iterator[dict[str, Any]]:
     """Draw and save every figure that the runs have data for."""
     import vl_convert
+
+    from cudt.report.charts import View
 
     convert: dict[str, Any] = {
         "png": lambda spec: vl_convert.vegalite_to_png(spec, scale=2),
         "svg": lambda spec: vl_convert.vegalite_to_svg(spec).encode(),
         "pdf": vl_convert.vegalite_to_pdf,
     }
-    out.mkdir(parents=True)
-    for family, stem, drawing, name in _drawings(made, extra):
-        spec = drawing.chart.to_dict(validate=False)
-        for one in formats:
-            (out / f"{stem}.{one}").write_bytes(convert[one](spec))
-        yield _Shown(family, name, drawing.caption, spec)
-
-
-def _drawings(made: Report, extra: Sequence[str]) -> Iterator[tuple[str, str, Drawing, str]]:
-    """Family, file name without its suffix, drawing and figure."""
-    from cudt.report.charts import View
-    from cudt.report.sweeps import slices
-
-    frames = made.frames
-    every, compared = View(frames), View(frames.of(made.compared.index))
-    views = {is_ablation: _Views(view) for is_ablation, view in ((True, every), (False, compared))}
+    every = View(made.frames)
+    families = every.families()
+    of_noise = [View(one.frames, one.name, kind) for one in families for kind in one.kinds]
+    views = {"all": [every], "recipe": families, "noise": of_noise}
     for figure in _all_figures(extra):
-        for view in views[figure.of_ablations].of(figure):
-            parts = [file_name(view.name)] if view.name else []
-            parts += [view.kind] if figure.of == "noise" else []
+        for view in views[figure.of]:
+            kind = view.kind if figure.of == "noise" else ""
             for drawing in figure.draw(view):
-                stem = "-".join([*parts, figure.name, *([drawing.name] if drawing.name else [])])
-                yield view.name, stem, drawing, figure.name
-    for sweep in made.sweeps:
-        for drawing in slices(sweep):
-            yield sweep.name, f"sweep-{file_name(sweep.name)}", drawing, "slices"
-
-
-class _Views:
-    """What figures are drawn from; families are split once, since choosing their runs takes time."""
-
-    def __init__(self, view: View) -> None:
-        self.view = view
-
-    @cached_property
-    def families(self) -> list[View]:
-        return self.view.families()
-
-    def of(self, figure: Figure) -> list[View]:
-        from cudt.report.charts import View, noise_kinds
-
-        if figure.of == "all":
-            return [self.view]
-        if figure.of == "recipe":
-            return self.families
-        return [View(v.frames, v.name, kind) for v in self.families for kind in noise_kinds(v.runs)]
+                parts = file_name(view.name) if view.name else "", kind, figure.name, drawing.name
+                stem, spec = "-".join(filter(None, parts)), drawing.chart.to_dict(validate=False)
+                out.mkdir(parents=True, exist_ok=True)
+                for one in formats:
+                    (out / f"{stem}.{one}").write_bytes(convert[one](spec))
+                names = {"family": view.name, "name": figure.name}
+                yield {**names, "caption": drawing.caption, "spec": spec}
 
 
 def _all_figures(extra: Sequence[str]) -> list[Figure]:
@@ -152,10 +129,8 @@ def _all_figures(extra: Sequence[str]) -> list[Figure]:
     found = [*FIGURES]
     for path in dict.fromkeys(extra):
         figure = plugins.implementation("figure", path)
-        if not isinstance(figure, Figure):
-            raise UserError(f"figure '{path}': FIGURE must be a cudt.report.charts.Figure")
-        if figure.name in {one.name for one in found}:
-            raise UserError(f"figure '{path}': another figure is named '{figure.name}'; rename it")
+        if not isinstance(figure, Figure) or figure.name in {one.name for one in found}:
+            raise UserError(f"figure '{path}': FIGURE must be a Figure with a name of its own")
         found.append(figure)
     return found
 
@@ -169,115 +144,3 @@ def _vega() -> str:
         write_text(path, vl_convert.javascript_bundle())  # type: ignore[call-arg]
     # In a page, "</script" would end the script.
     return path.read_text(encoding="utf-8").replace("</script", "<\\/script")
-
-
-# ---------------------------------------------------------------- what the template shows
-
-
-def _row(one: Any) -> dict[str, Any]:
-    """A row of the first table."""
-    first = (
-        one.frames.runs.loc[next(run for side in one.sides.values() for run in side.runs)]
-        if len(one.runs)
-        else None
-    )
-    hows = [*dict.fromkeys(one.sides[side].how for side in SIDES if one.sides[side].runs)]
-    means = {f"{q}_{side}": one.mean(side, f"{q}_mean") for q in ("id", "ood") for side in SIDES}
-    kind = first["constraints"] if first is not None else ""
-    return {
-        **vars(one.difference("ood_mean")),
-        **means,
-        "family": first["family"] if first is not None else "not evaluated",
-        "setting": f"L = {first['n_layers']}, γ_train = {first['gamma_train']:g}, {one.noise}"
-        + (f", {kind}" if kind else "")
-        if first is not None
-        else "",
-        "metric": one.metric.replace("_", " "),
-        "arrow": "" if first is None else "↑" if first["higher_is_better"] else "↓",
-        "infeasible": one.sides[SIDES[0]].infeasible_text,
-        "how": " against ".join(hows),
-    }
-
-
-def _sections(made: Report, numbers: list[int], shown: list[_Shown]) -> Iterator[dict[str, Any]]:
-    """Figures, numbers, exhibits and runs of each family."""
-    runs, named, room = made.frames.runs, labels(made.frames.runs), [_MOST_BYTES]
-    rows = made.table.to_dict("records")
-    for family, mine in runs.groupby("family", sort=False):
-        groups = {*mine["group"]}
-        own = [r for r in rows if (r["recipe"], r["objective"], r["variant"]) in groups]
-        yield {
-            "family": family,
-            "reproduces": mine["reproduces"].iloc[0],
-            "figures": [n for n in numbers if shown[n].family == family],
-            "columns": {k: v for k, v in _COLUMNS.items() if any(_number(r[k]) for r in own)},
-            "rows": own,
-            "samples": _samples(made, mine, room),
-            "answers": _answers(made, mine),
-            "runs": [
-                {
-                    "row": row,
-                    "label": named[row.group],
-                    "failing": failing_layers(row.failing),
-                    "recipe": made.frames.recipe_text(row.Index),
-                    "commands": [row.command, *_evaluations(made, row)],
-                }
-                for row in each(mine)
-            ],
-        }
-
-
-def _exhibited(runs: pd.DataFrame) -> pd.DataFrame:
-    """The best run of each objective on validation data."""
-    return runs.sort_values("validation_loss", kind="stable").drop_duplicates("objective")
-
-
-def _samples(made: Report, runs: pd.DataFrame, room: list[int]) -> list[dict[str, str]]:
-    """Pictures of the same test examples by one run of each objective, as far as there is room."""
-    shown = []
-    for row in each(_exhibited(runs)):
-        for name, content in [*made.frames.samples(row.Index).items()][:_MOST_SAMPLES]:
-            room[0] -= len(content)
-            if room[0] >= 0:
-                data = base64.b64encode(content).decode()
-                shown.append({"name": name, "objective": row.objective, "data": data})
-    return sorted(shown, key=lambda one: one["name"])
-
-
-def _answers(made: Report, runs: pd.DataFrame) -> list[dict[str, str]]:
-    """Completions of the same instructions by one run of each objective."""
-    shown = []
-    for row in each(_exhibited(runs)):
-        for name, answers in made.frames.completions(row.Index).items():
-            shown += [
-                {
-                    "name": name,
-                    "objective": row.objective,
-                    "asked": one["instruction"],
-                    "text": one["output"],
-                }
-                for one in answers[:_MOST_ANSWERS]
-            ]
-    return sorted(shown, key=lambda one: (one["name"], one["asked"]))
-
-
-def _evaluations(made: Report, row: Any) -> Iterator[str]:
-    """The commands that repeat a run's evaluation, with its levels and noise seeds."""
-    points = made.frames.points[made.frames.points["run"] == row.Index]
-    for kind, rows in points.groupby("perturbation"):
-        levels = ",".join(f"{level:g}" for level in rows["gamma"])
-        seeds = [word for seed in rows["drawn"].iloc[0] for word in ("--noise-seed", str(seed))]
-        option = f"--{scale_of(str(kind)).setting}"
-        words = ["eval-ood", str(row.path), "--perturbation", str(kind), option, levels, *seeds]
-        yield shlex.join(["cudt", *words])
-
-
-def _number(value: Any) -> str:
-    """A number of a table in a few digits; a text as it is."""
-    if isinstance(value, float):
-        return "" if pd.isna(value) else f"{value:.4g}"
-    return str(value)
-
-
-def _signed(value: float) -> str:
-    return "" if pd.isna(value) else f"{value:+.3g}"

@@ -1,35 +1,26 @@
-"""The paper's tables with our numbers beside the printed ones, and the same for other recipes."""
+"""The paper's tables with our numbers beside the printed ones."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from cudt.config.differences import names_apart
-from cudt.report.compare import (
-    BASELINE,
-    CONSTRAINED,
-    OF_ANY_DEPTH,
-    SIDES,
-    Cell,
-    by_cell,
-    criterion,
-)
+from cudt.report import compare
+from cudt.report.compare import BASELINE, CONSTRAINED, OF_ANY_DEPTH, SIDES
 from cudt.report.frames import each
-from cudt.report.paired import Comparison, Difference, Differences
-from cudt.report.text_table import Entry, TextTable
+from cudt.report.paired import Comparison, Differences
+from cudt.report.tables import TextTable, two_headed
 
 #: The noise of the paper's tables.
 NOISE = "gaussian"
 _HEADINGS = {CONSTRAINED: "constr.", BASELINE: "unconstr."}
-#: Empty cells listed below a table; missing.txt lists all of them.
-_FEW = 12
+#: What a cell of the paper's result tables is named by.
+_PLACE = ["model", "layers", "gamma_train", "dataset"]
 
 
 def folder() -> Path:
@@ -37,6 +28,24 @@ def folder() -> Path:
     package = Path(__file__).resolve().parent.parent
     places = (package / "paper", package.parent / "data" / "paper")
     return next((path for path in places if path.is_dir()), package)
+
+
+def tables(differences: Differences) -> tuple[list[TextTable], dict[str, pd.DataFrame]]:
+    """The paper's tables that have runs, as texts; and in long form, by stem."""
+    runs = differences.frames.runs
+    published = compare.without_ablations(runs)
+    published = published[published["is_published"] & published["objective"].isin(SIDES)]
+    shown, long = [], {}
+    for kind in PAPER_TABLES:
+        rows = results(kind, published, differences)
+        if rows["ours"].notna().any():
+            shown.append(result_table(kind, rows))
+            long[kind.stem] = rows
+    settings = hyper_parameters(published)
+    if len(settings):
+        shown.append(settings_table(settings))
+        long["dual"] = settings
+    return shown, long
 
 
 # ---------------------------------------------------------------- average RMSE, accuracy AUC
@@ -55,15 +64,6 @@ class PaperTable:
     """The paper's levels; for text our reading of it, since it does not print the range of its
     areas."""
 
-    def printed(self) -> dict[Cell, dict[str, float]]:
-        """The paper's number for each objective of each cell, in the paper's order."""
-        found: dict[Cell, dict[str, float]] = {}
-        for row in pd.read_csv(folder() / self.file).to_dict("records"):
-            place = int(row["layers"]), float(row["gamma_train"]), row["dataset"]
-            cell = Cell(row["model"], self.metric, *place)
-            found.setdefault(cell, {})[row["objective"]] = float(row["value"])
-        return found
-
 
 PAPER_TABLES = [
     PaperTable(
@@ -77,258 +77,98 @@ PAPER_TABLES = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Result:
-    """Both sides of one cell: our numbers, the paper's, and our difference."""
-
-    kind: PaperTable
-    cell: Cell
-    compared: Comparison
-    printed: Mapping[str, float]
-    difference: Difference
-
-    @property
-    def is_on_its_levels(self) -> bool:
-        """Whether ours is over the paper's levels; only then may it be compared with the paper's."""
-        wanted, found = self.kind.levels, self.compared.levels
-        return len(wanted) == len(found) and np.allclose(wanted, found)
-
-    @property
-    def input(self) -> float:
-        """The mean of the noisy input itself over the levels; NaN where it is no answer."""
-        points = self.compared.frames.points
-        for run in (run for side in SIDES for run in self.compared.sides[side].runs):
-            mine = points[(points["run"] == run) & (points["perturbation"] == NOISE)]
-            curve = mine.set_index("gamma")["input"]
-            if curve.notna().any():
-                return float(curve[self.compared.levels].mean(skipna=False))
-        return np.nan
-
-    def to_paper(self, side: str) -> float:
-        """Ours minus the paper's."""
-        ours = self.compared.mean(side, self.kind.quantity)
-        return ours - self.printed.get(side, np.nan) if self.is_on_its_levels else np.nan
-
-    def missing(self) -> list[str]:
-        """Each side without a run, and why where that is known."""
-        sides = [(name, side) for name, side in self.compared.sides.items() if not side.runs]
-        return [
-            f"{self.cell}: {name}" + (f"; {side.problem}" if side.problem else "")
-            for name, side in sides
-        ]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows of the table's CSV, one for each side."""
-        cell, between, rows = self.cell, self.difference, []
-        for name, side in self.compared.sides.items():
-            values = self.compared.values(name, self.kind.quantity)
-            levels = self.compared.levels if side.runs else []
-            failing = "; ".join(f"{path}: {layers}" for path, _, layers in side.infeasible)
-            rows.append({
-                **{"model": cell.model, "layers": cell.layers, "gamma_train": cell.gamma_train},
-                **{"dataset": cell.dataset, "objective": name},
-                "ours": self.compared.mean(name, self.kind.quantity),
-                "std": float(np.std(values, ddof=1)) if len(values) > 1 else np.nan,
-                **{"seeds": side.seeds, "best_of": side.best_of},
-                "levels": " ".join(f"{level:g}" for level in levels),
-                "paper": self.printed.get(name, np.nan),
-                "difference": self.to_paper(name),
-                "input": self.input,
-                "constrained_minus_erm": between.difference,
-                **{"low": between.low, "high": between.high, "unit": between.unit},
-                "is_better": between.better == name,
-                "infeasible": failing,
-                "reason": between.reason or side.problem,
-            })  # fmt: skip
-        return rows
+def results(kind: PaperTable, runs: pd.DataFrame, differences: Differences) -> pd.DataFrame:
+    """A row for each printed number: the paper's, ours, and the difference of our two sides."""
+    members: dict[Any, list[int]] = {}
+    for run in each(runs[runs["metric"] == kind.metric]):
+        model, dataset = run.published["model"], run.published["dataset"]
+        key = model, _depth(model, run.n_layers), run.gamma_train, dataset
+        members.setdefault(key, []).append(run.Index)
+    rows: list[dict[str, Any]] = []
+    compared: dict[Any, Comparison] = {}
+    for printed in pd.read_csv(folder() / kind.file).to_dict("records"):
+        model, layers, gamma, dataset = (printed[name] for name in _PLACE)
+        key = model, _depth(model, layers), gamma, dataset
+        if key not in compared:
+            compared[key] = differences.comparison(members.get(key, []), NOISE)
+        name = printed["objective"]
+        facts = {place: printed[place] for place in _PLACE}
+        rows.append({**facts, **_result(kind, compared[key], name, printed["value"])})
+    return pd.DataFrame(rows)
 
 
-@dataclass(frozen=True)
-class ResultTable:
-    """The results of one table: in the paper's cells and order, or those of other recipes."""
-
-    kind: PaperTable
-    is_published: bool
-    results: list[Result] = field(default_factory=list)
-
-    @property
-    def stem(self) -> str:
-        """The name of its files."""
-        return self.kind.stem if self.is_published else f"{self.kind.stem}-other"
-
-    @property
-    def missing(self) -> list[str]:
-        """The paper's cells without a run."""
-        return [line for one in self.results for line in one.missing()] if self.is_published else []
-
-    @property
-    def has_runs(self) -> bool:
-        """Whether a number is ours."""
-        return any(side.runs for one in self.results for side in one.compared.sides.values())
-
-    def csv(self) -> pd.DataFrame:
-        """A row for each side of each cell."""
-        return pd.DataFrame([row for result in self.results for row in result.rows()])
-
-    def text(self) -> TextTable:
-        """Model, L and γ_train against data sets, constrained next to unconstrained."""
-        datasets = [*dict.fromkeys(result.cell.dataset for result in self.results)]
-        has_input = any(np.isfinite(result.input) for result in self.results)
-        of_dataset = [*_HEADINGS.values(), *(["input"] if has_input else [])]
-        columns = [("", name) for name in ("model", "L", "γ_train")]
-        columns += [(name, heading) for name in datasets for heading in of_dataset]
-        rows = []
-        for (model, layers, gamma), mine in itertools.groupby(
-            self.results, key=lambda one: (one.cell.model, one.cell.layers, one.cell.gamma_train)
-        ):
-            found = {result.cell.dataset: result for result in mine}
-            row = [Entry(model), Entry(f"{layers}"), Entry(f"{gamma:g}")]
-            for name in datasets:
-                row += [_entry(found.get(name), side) for side in SIDES]
-                value = found[name].input if name in found else np.nan
-                row += [Entry("" if np.isnan(value) else f"{value:.3f}")] if has_input else []
-            rows.append(row)
-        title = self.kind.title + ("" if self.is_published else ", other recipes")
-        return TextTable(self.stem, title, columns, rows, self._notes(has_input), self.has_runs)
-
-    def _notes(self, has_input: bool) -> list[str]:
-        every = [result.compared for result in self.results]
-        filled = {tuple(one.levels) for one in every if one.levels}
-        levels = sorted(f"{len(mine)} levels from {mine[0]:g} to {mine[-1]:g}" for mine in filled)
-        printed = "the paper's number, the difference to it, and " if self.is_published else ""
-        notes = [
-            f"Our numbers ({'; '.join(levels) or 'no run yet'}); in brackets {printed}the number of "
-            "seeds. Both sides of a cell are measured at the same levels. Best of n: selected on "
-            "validation data, on both sides."
-        ]
-        better = {one.difference.unit for one in self.results if one.difference.better}
-        if better:
-            over = " and ".join(sorted(better & {"examples", "clips"}))
-            single = f" Intervals of single runs are over test {over} and say nothing about other"
-            notes.append(
-                "Bold: better according to the 95 % interval of the paired difference."
-                + (f"{single} training seeds." if over else "")
-            )
-        if not all(one.is_even for one in every if all(side.runs for side in one.sides.values())):
-            notes.append(
-                "Where the numbers of runs differ, neither side is bold: the best of more runs wins "
-                "by luck alone."
-            )
-        if has_input:
-            notes.append("Input: the noisy input itself, unchanged.")
-        failing = [
-            f"{one.cell}: {side.infeasible_text}"
-            for one in self.results
-            for side in one.compared.sides.values()
-            if side.infeasible
-        ]
-        if failing:
-            notes.append(f"†: infeasible, a constraint is not kept. {'; '.join(failing)}.")
-        if missing := self.missing:
-            shown = "; ".join(missing[:_FEW])
-            rest = "; the rest is in missing.txt" if len(missing) > _FEW else ""
-            count = f"{len(missing)} of {2 * len(self.results)}"
-            notes.append(f"No run yet for {count} numbers: {shown}{rest}.")
-        return notes
-
-
-def _entry(result: Result | None, name: str) -> Entry:
-    """Our number; in small print the paper's, the difference to it, and the number of runs."""
-    if result is None:
-        return Entry()
-    side, paper = result.compared.sides[name], result.printed.get(name)
-    printed = "" if paper is None else f"{paper:.3f}"
-    if not side.runs:
-        return Entry(detail=printed)
-    ours = result.compared.mean(name, result.kind.quantity)
-    apart = f"{result.to_paper(name):+.3f}" if result.is_on_its_levels else "at other levels"
-    detail = f"{printed}, {apart}; {side.how}" if printed else side.how
-    text = "not a number" if np.isnan(ours) else f"{ours:.3f}"
-    return Entry(text, detail, result.difference.better == name, "†" if side.infeasible else "")
-
-
-def result_tables(runs: pd.DataFrame, differences: Differences) -> list[ResultTable]:
-    """The paper's tables where there are runs for them, and the same for other recipes."""
-    tables = []
-
-    def result(
-        kind: PaperTable, cell: Cell, mine: pd.DataFrame, printed: dict[str, float]
-    ) -> Result:
-        compared = differences.comparison(mine, NOISE)
-        return Result(kind, cell, compared, printed, compared.difference(kind.quantity))
-
-    for kind in PAPER_TABLES:
-        mine = runs[(runs["metric"] == kind.metric) & runs["objective"].isin(SIDES)]
-        printed = kind.printed()
-        published = mine[mine["is_published"]]
-        places = pd.Series([_place(row) for row in each(published)], published.index, object)
-        members = {cell: published[places == _any_depth(cell)] for cell in printed}
-        shown = {run for found in members.values() for run in found.index}
-        if shown:
-            results = [result(kind, cell, members[cell], printed[cell]) for cell in printed]
-            tables.append(ResultTable(kind, True, results))
-        others = _others(mine, shown)
-        if others:
-            results = [result(kind, cell, found, {}) for cell, found in others.items()]
-            tables.append(ResultTable(kind, False, results))
-    return tables
-
-
-def _place(row: Any) -> Cell:
-    """The cell of the paper's tables that a published run belongs to."""
-    model, dataset = row.published["model"], row.published["dataset"]
-    return _any_depth(Cell(model, row.metric, row.n_layers, row.gamma_train, dataset))
-
-
-def _any_depth(cell: Cell) -> Cell:
-    """The cell without the depth of a pretrained model: the paper prints 12 layers for DistilBERT,
+def _depth(model: str, layers: int) -> int:
+    """The depth of a row; 0 for a pretrained model: the paper prints 12 layers for DistilBERT,
     which has 6.
     """
-    return cell if cell.model in OF_ANY_DEPTH else replace(cell, layers=0)
+    return layers if model in OF_ANY_DEPTH else 0
 
 
-def _others(runs: pd.DataFrame, shown: set[int]) -> dict[Cell, pd.DataFrame]:
-    """The runs that are in none of the paper's cells, by cell, named apart by settings of the task.
+def _result(kind: PaperTable, one: Comparison, name: str, printed: float) -> dict[str, Any]:
+    """One side of a cell: our number, the paper's, and our difference of both sides."""
+    side, levels = one.sides[name], one.levels if one.sides[name].runs else []
+    between = one.numbers[kind.quantity]
+    ours = between[name]
+    # Only over the paper's levels may ours be compared with the paper's.
+    is_alike = len(levels) == len(kind.levels) and np.allclose(levels, kind.levels)
+    return {
+        "objective": name,
+        "ours": ours,
+        "std": between[f"{name}_std"],
+        "seeds": len(side.runs),
+        "best_of": side.best_of,
+        "levels": " ".join(f"{level:g}" for level in levels),
+        "paper": printed,
+        "difference": ours - printed if is_alike else np.nan,
+        "constrained_minus_erm": between["difference"],
+        **{key: between[key] for key in ("low", "high", "unit")},
+        "is_better": between["better"] == name,
+        "infeasible": side.infeasible,
+        "reason": between["reason"] or side.problem,
+    }
 
-    ERM runs alone are shown with the constrained runs of their cell, even if the paper's table has
-    those already.
-    """
-    found = {}
-    for cell, mine in by_cell(runs).items():
-        left = mine[~mine.index.isin(shown)]
-        if len(left) and (left["objective"] == BASELINE).all():
-            left = pd.concat([left, mine[mine["objective"] == CONSTRAINED]])
-        if len(left):
-            found[cell] = left
-    alike: dict[str, list[Cell]] = {}
-    for cell in found:
-        alike.setdefault(str(replace(cell, weights="best", loss="")), []).append(cell)
-    named = {}
-    origin = ("model.pretrained", "training.select", "test data")
-    for cells in alike.values():
-        settings = [
-            {
-                k: v
-                for k, v in found[cell]["settings"].iloc[0].items()
-                if k.startswith("task.") or k in origin
-            }
-            for cell in cells
-        ]
-        for cell, apart in zip(cells, names_apart(settings), strict=True):
-            named[replace(cell, dataset=f"{cell.dataset} {apart}".strip())] = found[cell]
-    return named
+
+def result_table(kind: PaperTable, rows: pd.DataFrame) -> TextTable:
+    """Model, L and γ_train against data sets, constrained next to unconstrained."""
+    made: dict[Any, dict[Any, str]] = {}
+    for row in each(rows):
+        key = row.model, row.layers, row.gamma_train
+        first = {("", "model"): row.model, ("", "L"): f"{row.layers}"}
+        line = made.setdefault(key, {**first, ("", "γ_train"): f"{row.gamma_train:g}"})
+        line[row.dataset, _HEADINGS[row.objective]] = _entry(row)
+    filled = rows[rows["seeds"] > 0]
+    notes = [
+        f"Our numbers over {' or '.join(filled['levels'].unique())}; in brackets the paper's number, "
+        "the difference to it, and the number of seeds. Best of n: selected on validation data. "
+        "Bold: better according to the 95 % interval of the paired difference, where both sides "
+        f"have as many runs. No run yet for {len(rows) - len(filled)} of {len(rows)} numbers."
+    ]
+    if filled["unit"].isin(["examples", "clips"]).any():
+        notes.append("Intervals of single runs say nothing about other training seeds.")
+    for row in each(filled[filled["infeasible"] != ""]):
+        place = f"{row.model} on {row.dataset}, L = {row.layers}, γ_train = {row.gamma_train:g}"
+        notes.append(f"†: {place}: {row.infeasible}.")
+    return TextTable(kind.stem, kind.title, two_headed([*made.values()]), notes)
+
+
+def _entry(row: Any) -> str:
+    """`**1.680**† (1.719, -0.039; 1 seed)`."""
+    if not row.seeds:
+        return f"({row.paper:.3f})"
+    ours = "not a number" if np.isnan(row.ours) else f"{row.ours:.3f}"
+    ours = (f"**{ours}**" if row.is_better else ours) + ("†" if row.infeasible else "")
+    apart = "at other levels" if np.isnan(row.difference) else f"{row.difference:+.3f}"
+    seeds = f"{row.seeds} seed{'s' if row.seeds > 1 else ''}"
+    how = f"best of {row.best_of}" if row.best_of else seeds
+    return f"{ours} ({row.paper:.3f}, {apart}; {how})"
 
 
 # ---------------------------------------------------------------- dual hyper-parameters
 
 _SETTINGS = {
     **{"layers": "L", "gamma_train": "γ_train", "alpha": "α", "f_0": "f_0", "beta": "β"},
-    **{
-        "eta_2": "η₂",
-        "lora_rank": "LoRA r",
-        "lora_alpha": "LoRA α",
-        "lora_dropout": "LoRA dropout",
-    },
+    **{"eta_2": "η₂", "lora_rank": "LoRA r", "lora_alpha": "LoRA α"},
+    "lora_dropout": "LoRA dropout",
 }
 #: The γ_train at which the paper searched the settings for video.
 _SEARCHED_AT = 0.15
@@ -336,55 +176,30 @@ _SEARCHED_AT = 0.15
 #: from −1 to 1; a pixel in one channel from 0 to 255 has 127.5² times the squared error, and there
 #: is a third of them.
 _UNIT_OF_LOSS = {"ViT": 127.5**2 / 3}
-_FILES = {
-    "dual_video.csv": "Dual hyper-parameters of the best runs, video",
-    "dual_language.csv": "Dual hyper-parameters of the best runs, language",
-    "dual_llama.csv": "Hyper-parameters of the best run, Llama",
-}
+_FILES = ("dual_video.csv", "dual_language.csv", "dual_llama.csv")
 
 
-def hyper_parameters(runs: pd.DataFrame) -> tuple[list[TextTable], pd.DataFrame]:
-    """The settings of the best constrained run of each cell next to the paper's; and all of them as
-    one long table.
-    """
-    best_first = [_best_first(mine) for mine in by_cell(runs).values()]
-    constrained = pd.concat(best_first) if best_first else runs.iloc[:0]
-    tables, used = [], set[int]()
-    rows: list[dict[str, Any]] = []
-    for file, title in _FILES.items():
-        lines = []
-        for row in pd.read_csv(folder() / file).to_dict("records"):
-            chosen = [run.Index for run in each(constrained) if _belongs_to(run, row)]
-            mine = constrained.loc[chosen]
-            used |= {*mine.index}
-            # Losses are comparable only within a cell, so the best run is selected within each.
-            cells = by_cell(mine) if len(mine) else {None: mine}
-            for cell, found in cells.items():
-                dataset = row.get("dataset", cell.dataset if cell else "")
-                lines.append(_line(row["model"], dataset, found, printed_settings(row)))
-        tables.append(_settings_table(file.removesuffix(".csv").replace("_", "-"), title, lines))
-        rows += lines
-    others = by_cell(constrained[~constrained.index.isin(used)])
-    lines = [
-        _line(cell.model, f"{cell.dataset}{cell.apart}", found, {})
-        for cell, found in others.items()
-    ]
-    if lines:
-        title = "Hyper-parameters of the best runs, other recipes"
-        tables.append(_settings_table("dual-other", title, lines))
-    return [table for table in tables if table.has_runs], pd.DataFrame([*rows, *lines])
-
-
-def _best_first(runs: pd.DataFrame) -> pd.DataFrame:
-    """The constrained runs of a cell, by the criterion of its comparison with ERM."""
-    rank = criterion(runs[runs["objective"].isin(SIDES)])
-    mine = runs[runs["objective"] == CONSTRAINED]
-    return mine.loc[rank[mine.index].sort_values(kind="stable").index]
+def hyper_parameters(runs: pd.DataFrame) -> pd.DataFrame:
+    """The settings of the best constrained run of each cell next to the paper's."""
+    rows = []
+    for printed in (row for f in _FILES for row in pd.read_csv(folder() / f).to_dict("records")):
+        # Losses are comparable only within a cell, so the best run is selected within each.
+        like = runs.loc[[_belongs_to(run, printed) for run in each(runs)]]
+        for _, mine in like.groupby("cell"):
+            side = compare.choose(mine, NOISE).get(CONSTRAINED)
+            if side and side.runs:
+                run, ours = runs.loc[side.runs[0]], printed_settings(printed)
+                facts = {**run["published"], "runs": side.how, "run": run["path"]}
+                used = _settings(run)
+                for key in _SETTINGS:
+                    facts |= {key: used.get(key), f"{key}_paper": ours.get(key)}
+                rows.append(facts)
+    return pd.DataFrame(rows)
 
 
 def _belongs_to(run: Any, row: Mapping[Any, Any]) -> bool:
     """Whether a run has the model, data set and γ_train that the paper prints settings for."""
-    if not run.is_published or run.published["model"] != row["model"]:
+    if run.published["model"] != row["model"]:
         return False
     if "dataset" not in row:
         # For video, the paper prints one row for all data sets.
@@ -408,56 +223,37 @@ def printed_settings(row: Mapping[Any, Any]) -> dict[str, float]:
     return {**settings, **losses, "alpha": round(1 - retention, 6)}
 
 
-def _line(
-    model: str, dataset: str, runs: pd.DataFrame, printed: dict[str, float]
-) -> dict[str, Any]:
-    """The settings of the first of some runs, which is the best, next to the paper's."""
-    ours: dict[str, Any] = {}
-    for run in each(runs.iloc[:1]):
-        lora = run.lora or {}
-        ours = {
-            **{"layers": run.n_layers, "gamma_train": run.gamma_train, "f_0": run.reference},
-            **{"alpha": _alpha(run.descent["alpha"]), "beta": run.descent["beta"]},
-            "eta_2": run.descent["dual"]["learning_rate"],
-            **{f"lora_{key}": lora[key] for key in ("rank", "alpha", "dropout") if key in lora},
+def _settings(run: Any) -> dict[str, Any]:
+    """The same settings of a run."""
+    lora, descent = run["model"].get("lora") or {}, run["descent"]
+    return {
+        **{"layers": run["n_layers"], "gamma_train": run["gamma_train"], "f_0": run["reference"]},
+        **{"alpha": descent["alpha"], "beta": descent["beta"]},
+        "eta_2": descent["dual"]["learning_rate"],
+        **{f"lora_{key}": lora[key] for key in ("rank", "alpha", "dropout") if key in lora},
+    }
+
+
+def settings_table(settings: pd.DataFrame) -> TextTable:
+    """`0.1 (0.226)` is our setting with the paper's in brackets."""
+    rows = [
+        {
+            **{"model": row["model"], "data set": row["dataset"]},
+            **{name: _setting(row[key], row[f"{key}_paper"]) for key, name in _SETTINGS.items()},
+            "runs": row["runs"],
         }
-    # Runs that differ in their seed alone were not searched.
-    best_of = len(runs) if runs["group"].nunique() > 1 else 0
-    row = {"model": model, "dataset": dataset, "n_runs": len(runs), "best_of": best_of}
-    for key in _SETTINGS:
-        row |= {key: ours.get(key), f"{key}_paper": printed.get(key)}
-    return {**row, "run": str(runs["path"].iloc[0]) if len(runs) else ""}
-
-
-def _alpha(alpha: Any) -> Any:
-    """The rate; `target_loss=0.4` where it follows from a loss to reach."""
-    return "target_loss={!r}".format(alpha["target_loss"]) if isinstance(alpha, dict) else alpha
-
-
-def _settings_table(stem: str, title: str, lines: Sequence[dict[str, Any]]) -> TextTable:
-    keys = [
-        key
-        for key in _SETTINGS
-        if any(_number(line[key]) or _number(line[f"{key}_paper"]) for line in lines)
+        for row in settings.to_dict("records")
     ]
-    rows = []
-    for line in lines:
-        seeds = (
-            f"{line['n_runs']} seed{'' if line['n_runs'] == 1 else 's'}" if line["n_runs"] else ""
-        )
-        how = f"best of {line['best_of']}" if line["best_of"] else seeds
-        settings = [Entry(_number(line[key]), _number(line[f"{key}_paper"])) for key in keys]
-        rows.append([Entry(line["model"]), Entry(line["dataset"]), *settings, Entry(how)])
-    headings = ["model", "data set", *(_SETTINGS[key] for key in keys), "runs"]
     note = (
         "α is the rate of the equations; the paper's tables print 1 − α. In brackets the paper's "
         "settings, f_0 and β in cudt's unit of loss."
     )
-    has_runs = any(line["n_runs"] for line in lines)
-    return TextTable(stem, title, [("", heading) for heading in headings], rows, [note], has_runs)
+    frame, title = pd.DataFrame(rows), "Dual hyper-parameters of the best constrained runs"
+    return TextTable("dual", title, frame.loc[:, (frame != "").any()], [note])
 
 
-def _number(value: Any) -> str:
-    """Four digits; empty for what is no number."""
-    is_number = isinstance(value, int | float) and not np.isnan(value)
-    return f"{value:.4g}" if is_number else ""
+def _setting(ours: Any, printed: Any) -> str:
+    """Ours in four digits, or as it is written; the paper's in brackets."""
+    texts = [f"{one:.4g}" if isinstance(one, int | float) else str(one) for one in (ours, printed)]
+    mine, theirs = ("" if text in ("nan", "None") else text for text in texts)
+    return f"{mine} ({theirs})".strip() if theirs else mine

@@ -1,7 +1,12 @@
-"""table.csv, curves.csv, layers.csv and ratio_bins.csv: means over the seeds of each group."""
+"""The tables that are not about the paper: means over the seeds of each group as CSV, the
+comparisons, and tables of texts as Markdown, LaTeX and HTML.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,13 +14,57 @@ import pandas as pd
 from rich.table import Table
 
 from cudt.config.levels import scale_of
-from cudt.report.compare import labels
+from cudt.report.compare import SIDES
 from cudt.report.frames import GROUP, Frames
-from cudt.report.paired import Quantities
+from cudt.report.paired import Comparison, Quantities
 from cudt.utils.text import short_number
 
 #: Rows shown in the terminal; table.csv has all.
 _MOST_ROWS = 30
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
+#: What LaTeX's default fonts lack.
+_LATEX = str.maketrans({
+    **{"γ": r"$\gamma$", "α": r"$\alpha$", "β": r"$\beta$", "σ": r"$\sigma$", "η": r"$\eta$"},
+    **{"₂": "$_2$", "₀": "$_0$", "−": "$-$", "†": r"$^\dagger$", "↑": r"$\uparrow$"},
+    **{"↓": r"$\downarrow$", "–": "--", "<": "$<$", ">": "$>$"},
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of texts for people; `**bold**` is bold in every format."""
+
+    stem: str
+    title: str
+    frame: pd.DataFrame
+    notes: list[str] = field(default_factory=list)
+
+    def markdown(self) -> str:
+        """GitHub's Markdown, which has one row of headings."""
+        names = self.frame.columns
+        headings = [" ".join(one).strip() if isinstance(one, tuple) else str(one) for one in names]
+        rows = [headings, ["---"] * len(names), *self.frame.to_numpy().tolist()]
+        lines = ["| " + " | ".join(text.replace("|", r"\|") for text in row) + " |" for row in rows]
+        notes = [f"\n{note}" for note in self.notes]
+        return "\n".join([f"## {self.title}\n", *lines, *notes]) + "\n"
+
+    def latex(self) -> str:
+        """A LaTeX float, for a document that loads booktabs."""
+        style = self.frame.style.hide(axis="index").format(escape="latex")
+        style = style.format_index(escape="latex", axis=1)
+        options = {"hrules": True, "position_float": "centering", "multicol_align": "c"}
+        text = _BOLD.sub(r"\\textbf{\1}", style.to_latex(caption=self.title, **options))
+        notes = "".join(rf"\par\smallskip{{\footnotesize {note}}}" + "\n" for note in self.notes)
+        end = r"\end{table}"
+        notes = notes.replace("%", r"\%").replace("_", r"\_")
+        return text.replace(end, notes + end).translate(_LATEX)
+
+    def html(self, start: int = 0, stop: int | None = None) -> str:
+        """An HTML table of some rows, without title and notes."""
+        return _BOLD.sub(r"<b>\1</b>", self.frame[start:stop].to_html(index=False, border=0))
+
+
+# ---------------------------------------------------------------- CSV
 
 
 def curves(frames: Frames) -> pd.DataFrame:
@@ -25,16 +74,11 @@ def curves(frames: Frames) -> pd.DataFrame:
     over the seeds; `input` is the metric of the noisy input itself, for denoising. Only levels that
     every evaluated seed of a group has: a mean must not change its seeds along a curve.
     """
-    keys = [*GROUP, "metric", "perturbation", "gamma", "place"]
-    table = frames.points.join(frames.runs[[*GROUP, "metric", "seed"]], on="run")
-    return mean_curves(table, [*GROUP, "metric"], keys)
-
-
-def mean_curves(points: pd.DataFrame, line: list[str], keys: list[str]) -> pd.DataFrame:
-    """The mean over the runs of each line, grouped by `keys`, at the levels that all of them have."""
-    evaluated = points.groupby([*line, "perturbation"])["seed"].transform("nunique")
-    complete = points.groupby(keys)["seed"].transform("nunique") == evaluated
-    grouped = points[complete].groupby(keys)
+    line = [*GROUP, "metric", "perturbation"]
+    keys = [*line, "gamma", "place"]
+    points = frames.points.join(frames.runs[[*GROUP, "metric", "seed"]], on="run")
+    evaluated = points.groupby(line)["seed"].transform("nunique")
+    grouped = points[points.groupby(keys)["seed"].transform("nunique") == evaluated].groupby(keys)
     table = grouped.agg(
         mean=("value", "mean"),
         std=("value", "std"),
@@ -74,76 +118,113 @@ def ratio_bins(frames: Frames) -> pd.DataFrame:
 
 def summary(frames: Frames, curve: pd.DataFrame) -> pd.DataFrame:
     """table.csv: a row for each group and kind of noise, one row without a curve if there is none."""
-    runs, rows = frames.runs, []
-    parts = dict(iter(curve.groupby([*GROUP, "perturbation"])))
-    named = labels(runs)
-    for group, members in runs.groupby("group", sort=False):
-        kinds = sorted({kind for noises in members["noises"] for kind in noises}) or [""]
-        nothing = curve.iloc[:0]
-        rows += [
-            {**_row(members, kind, parts.get((*group, kind), nothing)), "label": named[group]}
-            for kind in kinds
-        ]
+    rows, parts = [], dict(iter(curve.groupby([*GROUP, "perturbation"])))
+    for group, members in frames.runs.groupby("group", sort=False):
+        for kind in sorted({*members["noises"].explode().dropna()}) or [""]:
+            rows.append(_row(members, kind, parts.get((*group, kind), curve.iloc[:0])))
     return pd.DataFrame(rows)
 
 
 def _row(members: pd.DataFrame, kind: str, curve: pd.DataFrame) -> dict[str, Any]:
-    first, evaluated = members.iloc[0], not curve.empty
+    first, is_evaluated = members.iloc[0], not curve.empty
     over = dict.fromkeys(("id_mean", "ood_mean", "mean", "auc"), np.nan)
-    if evaluated:
+    reach = ""
+    if is_evaluated:
         wanted = Quantities.over(curve["gamma"].tolist(), kind, first["gamma_train"])
         over = wanted.named(curve["mean"].to_numpy())
-    reach = f"{curve['gamma'].min():g} to {curve['gamma'].max():g}" if evaluated else ""
+        ends = f"{curve['gamma'].min():g} to {curve['gamma'].max():g}"
+        reach = f"{scale_of(kind).symbol} {ends}"
     return {
         **{name: first[name] for name in GROUP},
         "seeds": len(members),
-        "evaluated": int(curve["seeds"].max()) if evaluated else 0,
-        "noise_seeds": int(curve["noise_seeds"].min()) if evaluated else 0,
+        "evaluated": int(curve["seeds"].max()) if is_evaluated else 0,
+        "noise_seeds": int(curve["noise_seeds"].min()) if is_evaluated else 0,
         "feasible": int(members["feasible"].sum()),
         "monotone": int(members["monotone"].sum()),
-        "metric": first["metric"],
-        "higher_is_better": first["higher_is_better"],
+        **{name: first[name] for name in ("metric", "higher_is_better")},
         "perturbation": kind,
         "gamma_train": first["gamma_train"],
         "levels": len(curve),
-        "range": f"{scale_of(kind).symbol} {reach}" if evaluated else "",
+        "range": reach,
         "id_mean": over["id_mean"],
         "ood_mean": over["ood_mean"],
         "grid_mean": over["mean"],
-        "input_mean": curve["input"].mean(skipna=False) if evaluated else np.nan,
+        "input_mean": curve["input"].mean(skipna=False) if is_evaluated else np.nan,
         "auc": over["auc"],
         "validation_loss": float(members["validation_loss"].mean()),
+        "label": first["label"],
     }
 
 
-# ---------------------------------------------------------------- the terminal
+# ---------------------------------------------------------------- for people
+
+
+def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> TextTable:
+    """Constrained next to ERM out of distribution: the page's first table."""
+    rows, notes = [], []
+    for one in comparisons:
+        first, difference = runs.loc[one.members[0]], one.numbers["ood_mean"]
+        infeasible = one.sides[SIDES[0]].infeasible
+        setting = f"L = {first['n_layers']}, γ_train = {first['gamma_train']:g}, {one.noise}"
+        setting += f", {first['constraints']}" if first["constraints"] else ""
+        name = f"{first['family']}, {setting}"
+        notes += [f"†: {name}: {infeasible}."] if infeasible else []
+        notes += [] if difference["unit"] else [f"{name}: no interval: {difference['reason']}."]
+        hows = [side.how for side in one.sides.values() if side.runs]
+        row = {
+            ("", "recipe"): first["family"] + (" †" if infeasible else ""),
+            ("", "setting"): setting,
+            ("", "metric"): f"{first['metric']} {'↑' if first['higher_is_better'] else '↓'}",
+        }
+        for place in ("OOD", "ID"):
+            for side, heading in zip(SIDES, ("constr.", "unconstr."), strict=True):
+                number = _number(one.numbers[f"{place.lower()}_mean"][side])
+                is_bold = place == "OOD" and difference["better"] == side
+                row[place, heading] = f"**{number}**" if is_bold else number
+            if place == "OOD":
+                ends = f"{difference['low']:+.3g} to {difference['high']:+.3g}"
+                ends = f" ({ends}; {difference['n']} {difference['unit']})"
+                text = _number(difference["difference"], "+.3g")
+                row[place, "difference"] = text + (ends if difference["unit"] else "")
+        rows.append({**row, ("", "runs"): " against ".join(dict.fromkeys(hows))})
+    reading = (
+        "The mean metric over the noise levels above γ_train (OOD) and up to it (ID), on the same "
+        "test examples under the same noise; the difference is constrained minus ERM, with its 95 % interval. Bold: "
+        "better, where the interval excludes 0 and both sides were selected from equally many runs. An "
+        "interval over examples or clips says nothing about other training seeds. †: a constraint is "
+        "not kept."
+    )
+    title = "Constrained against unconstrained out of distribution"
+    return TextTable("comparisons", title, two_headed(rows), [reading, *notes])
+
+
+def two_headed(rows: Sequence[Mapping[Any, str]]) -> pd.DataFrame:
+    """A table whose columns have a heading over several, which may be empty, and their own."""
+    frame = pd.DataFrame(rows, dtype=str).fillna("")
+    return frame.set_axis(pd.MultiIndex.from_tuples(frame.columns), axis=1)
+
+
+def _number(value: float, digits: str = ".4g") -> str:
+    return "" if np.isnan(value) else f"{value:{digits}}"
 
 
 def terminal_table(summary: pd.DataFrame) -> Table:
     """The part of table.csv that fits a terminal: AUC for metrics to maximise, else the mean."""
-    over = "/".join(
-        dict.fromkeys("AUC" if higher else "mean" for higher in summary["higher_is_better"])
-    )
+    is_up = summary["higher_is_better"]
+    over = "/".join(dict.fromkeys("AUC" if higher else "mean" for higher in is_up))
     ranges = ", ".join(dict.fromkeys(text for text in summary["range"] if text))
     caption = (
-        f"mean {', '.join(dict.fromkeys(summary['metric']))} over levels up to γ_train (ID) and "
-        "above (OOD)" + (f"; {over} over {ranges}" if ranges else "")
+        f"mean {', '.join(summary['metric'].unique())} over levels up to γ_train (ID) and above "
+        f"(OOD); {over} over {ranges or 'no level yet'}"
     )
     if len(summary) > _MOST_ROWS:
-        rest = f"the first {_MOST_ROWS} of {len(summary)} rows; table.csv has the rest"
-        caption = f"{rest}\n{caption}"
+        caption += f"\nthe first {_MOST_ROWS} of {len(summary)} rows; table.csv has the rest"
     table = Table(box=None, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     # Names may wrap but stay readable; numbers never wrap.
-    words = {"recipe": 10, "objective": 11}
-    for heading in (*words, "noise", "feasible", "monotone", "ID", "OOD", over):
-        is_word = heading in words
-        table.add_column(
-            heading,
-            justify="left" if is_word or heading == "noise" else "right",
-            no_wrap=not is_word,
-            min_width=words.get(heading),
-            overflow="fold",
-        )
+    for heading in ("recipe", "objective"):
+        table.add_column(heading, min_width=11, overflow="fold")
+    for heading in ("noise", "feasible", "monotone", "ID", "OOD", over):
+        table.add_column(heading, justify="left" if heading == "noise" else "right", no_wrap=True)
     for row in summary[:_MOST_ROWS].to_dict("records"):
         shares = (f"{row[name]} of {row['seeds']}" for name in ("feasible", "monotone"))
         wanted = ("id_mean", "ood_mean", "auc" if row["higher_is_better"] else "grid_mean")

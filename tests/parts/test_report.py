@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
+from cudt import report
 from cudt.config import recipe as recipes
-from cudt.config.schema import Dual
-from cudt.method.descent import LayerwiseDescent
 from cudt.report import charts, compare, figures, frames, paper, tables
 from cudt.report.compare import SIDES
-from cudt.report.frames import Frames
+from cudt.report.frames import Frames, Sweep
 from cudt.report.paired import Comparison, Differences
-from cudt.report.text_table import Entry, TextTable
+from cudt.report.tables import TextTable
 from cudt.runs.info import RunInfo
 from tests.planted import (
     GAMMA_TRAIN,
@@ -54,9 +53,12 @@ def read(folder: Path) -> Frames:
 
 def compared(folder: Path) -> list[Comparison]:
     found = read(folder)
-    differences = Differences(found)
-    every = compare.matches(compare.without_ablations(found.runs))
-    return [differences.comparison(found.runs.loc[match], "gaussian") for match in every]
+    return [Differences(found).comparison(match, "gaussian") for match in matches(found.runs)]
+
+
+def matches(runs: Any) -> list[list[int]]:
+    cells = compare.without_ablations(runs).groupby("cell")
+    return [match for _, cell in cells for match in compare.matches(cell)]
 
 
 def summary(folder: Path) -> dict[str, Any]:
@@ -80,14 +82,6 @@ def test_a_curve_has_mean_and_standard_deviation_over_seeds(plant, tmp_path):
     assert curve["seeds"].tolist() == [3, 3]
 
 
-def test_noise_seeds_are_averaged_and_do_not_count_as_seeds(plant, tmp_path):
-    plant(curve={0.0: [0.9, 0.7]})
-    (row,) = tables.curves(read(tmp_path)).to_dict("records")
-    assert row["mean"] == pytest.approx(0.8)
-    assert (row["seeds"], row["noise_seeds"]) == (1, 2)
-    assert math.isnan(row["std"])
-
-
 def test_a_curve_never_changes_its_seeds_and_the_levels_left_out_are_named(plant, tmp_path):
     plant(curve={0.0: 0.9, 0.5: 0.8, 1.0: 0.5})
     plant(curve={0.0: 0.7, 1.0: 0.3}, seed=1)
@@ -95,15 +89,6 @@ def test_a_curve_never_changes_its_seeds_and_the_levels_left_out_are_named(plant
     assert tables.curves(found)["gamma"].tolist() == [0, 1]
     (warning,) = found.warnings
     assert "only some seeds were evaluated at 0.5" in warning
-
-
-def test_layer_losses_have_mean_and_standard_deviation_over_seeds(plant, tmp_path):
-    plant(seed=0, losses=(0.6, 0.5, 0.4))
-    plant(seed=1, losses=(0.6, 0.3, 0.0))
-    table = tables.layer_losses(read(tmp_path))
-    table = table[table["split"] == "test"]
-    assert table["loss"].tolist() == pytest.approx([0.6, 0.4, 0.2])
-    assert table["loss_std"].tolist() == pytest.approx([0, math.sqrt(0.02), math.sqrt(0.08)])
 
 
 def test_the_summary_splits_the_grid_at_the_training_level(plant, tmp_path):
@@ -134,16 +119,6 @@ def test_denoising_has_the_metric_of_the_noisy_input_beside_it(trained_run, tmp_
     assert summary(tmp_path)["input_mean"] == pytest.approx(INPUT_RMSE / 2)
 
 
-def test_a_run_that_was_not_evaluated_is_in_the_table_with_a_warning(plant, tmp_path):
-    run = plant(curve={})
-    found = read(tmp_path)
-    (row,) = tables.summary(found, tables.curves(found)).to_dict("records")
-    assert (row["evaluated"], row["perturbation"]) == (0, "")
-    assert found.warnings == [
-        f"{run.path}: not evaluated yet and has no curve; run `cudt eval-ood {run.path}`"
-    ]
-
-
 # ---------------------------------------------------------------- which runs are read
 
 
@@ -161,27 +136,13 @@ def test_failed_running_and_damaged_runs_are_left_out_with_a_warning_each(plant,
     assert f"{damaged.path}/ood.csv: damaged" in told
 
 
-def test_the_same_run_in_two_folders_counts_once(trained_run, tmp_path):
-    first, second = (
-        make_run(trained_run, tmp_path / name, CURVES["erm"], objective="erm") for name in "ab"
-    )
-    found = read(tmp_path)
-    assert found.runs["path"].tolist() == [first.path]
-    same = f"the same run (recipe, settings, seed) as {first.path}"
-    assert found.warnings == [f"{second.path}: skipped: {same}"]
-
-
-def test_runs_of_one_recipe_on_other_test_data_are_apart(plant, tmp_path):
+def test_runs_on_other_test_data_than_most_of_their_recipe_are_left_out(plant, tmp_path):
     for seed, data in enumerate(("new", "new", "old")):
         plant(seed=seed, test_data=data)
-    plant("erm", test_data="old")
+    plant("erm", test_data="new")
     found = read(tmp_path)
-    assert (
-        sorted(found.runs["family"])
-        == ["reviews-ut, test data=1"] * 2 + ["reviews-ut, test data=2"] * 2
-    )
-    assert [len(match) for match in compare.matches(found.runs)] == [2]
-    assert "2 different sets of test data" in found.warnings[0]
+    assert sorted(found.runs["seed"]) == [0, 0, 1]
+    assert "other test data" in found.warnings[0]
 
 
 # ---------------------------------------------------------------- who is compared with whom
@@ -194,9 +155,9 @@ def test_runs_that_differ_only_in_their_seed_all_count(plant, tmp_path):
         plant("erm", seed=seed)
     (made,) = compared(tmp_path)
     assert [made.sides[side].how for side in SIDES] == ["3 seeds", "2 seeds"]
-    assert made.mean("constrained", "ood_mean") == pytest.approx(0.6)
-    assert made.mean("constrained", "auc") == pytest.approx(1.15)
-    assert made.is_even
+    assert made.numbers["ood_mean"]["constrained"] == pytest.approx(0.6)
+    assert made.numbers["auc"]["constrained"] == pytest.approx(1.15)
+    assert made.numbers["auc"]["is_even"]
 
 
 @pytest.mark.parametrize("searched", SIDES)
@@ -211,12 +172,13 @@ def test_with_several_variants_on_one_side_both_are_the_best_on_validation_data(
         plant(other, seed=seed, best={"validation_loss": loss})
     (made,) = compared(tmp_path)
     assert [made.sides[side].best_of for side in (searched, other)] == [3, 2]
-    chosen = {side: made.runs[made.runs["objective"] == side] for side in SIDES}
+    runs = read(tmp_path).runs
+    chosen = {side: runs.loc[made.sides[side].runs] for side in SIDES}
     assert chosen[searched]["validation_loss"].tolist() == [0.1]
     assert chosen[other]["seed"].tolist() == [1]
     # The best of more is better by luck alone.
-    assert not made.is_even
-    assert made.difference("ood_mean").better == ""
+    assert not made.numbers["auc"]["is_even"]
+    assert made.numbers["ood_mean"]["better"] == ""
 
 
 def test_if_the_best_is_not_evaluated_the_side_is_empty_and_names_the_command(plant, tmp_path):
@@ -225,8 +187,8 @@ def test_if_the_best_is_not_evaluated_the_side_is_empty_and_names_the_command(pl
     plant("erm")
     (made,) = compared(tmp_path)
     problem = f"the best by validation data is not evaluated: cudt eval-ood {best.path}"
-    assert made.sides["constrained"].problem == made.difference("ood_mean").reason == problem
-    assert math.isnan(made.mean("constrained", "mean"))
+    assert made.sides["constrained"].problem == made.numbers["ood_mean"]["reason"] == problem
+    assert math.isnan(made.numbers["mean"]["constrained"])
     assert made.levels == [0.0, 1.0, 2.0]
 
 
@@ -259,7 +221,7 @@ def test_every_objective_is_paired_with_erm_and_constrained_with_all_others(plan
     runs = read(tmp_path).runs
     found = {
         (runs.loc[ours[0], "objective"], runs.loc[other[0], "objective"])
-        for _, _, ours, other in compare.pairs(runs)
+        for _, ours, other in compare.pairs(runs)
     }
     assert found == {("constrained", "supervised"), ("constrained", "erm"), ("supervised", "erm")}
 
@@ -269,9 +231,9 @@ def test_each_kind_of_constraints_is_compared_with_erm_on_its_own(plant, tmp_pat
         plant(overrides=overrides)
     plant("erm")
     runs = read(tmp_path).runs
-    kinds = [{*runs.loc[match, "constraints"]} for match in compare.matches(runs)]
+    kinds = [{*runs.loc[match, "constraints"]} for match in matches(runs)]
     assert sorted(map(sorted, kinds)) == [[""], ["", "ladder"]]
-    assert sorted(len(match) for match in compare.matches(runs)) == [2, 3]
+    assert sorted(len(match) for match in matches(runs)) == [2, 3]
 
 
 def test_erm_is_matched_with_the_constrained_runs_of_its_model_settings(plant, tmp_path):
@@ -279,7 +241,7 @@ def test_erm_is_matched_with_the_constrained_runs_of_its_model_settings(plant, t
         for overrides in ([], ["model.width=32"]):
             plant(objective, overrides=overrides)
     runs = read(tmp_path).runs
-    found = compare.matches(runs)
+    found = matches(runs)
     assert len(found) == 2
     assert all(runs.loc[match, "model_text"].nunique() == 1 for match in found)
 
@@ -295,26 +257,7 @@ def test_repeated_settings_are_compared_on_their_own_also_with_erm_trained_by_ha
         for run in frames.each(found.runs)
     ]
     # A run of another model does not join, though only one side is repeated.
-    assert [len(match) for match in compare.matches(found.runs)] == [2, 2]
-
-
-def test_runs_of_an_ablation_do_not_join_the_search_of_their_cell(plant, tmp_path):
-    for alpha in (0.2, 0.3):
-        plant(overrides=[f"descent.alpha={alpha}"])
-    runs = read(tmp_path).runs
-    runs["is_ablation"] = [descent["alpha"] == 0.3 for descent in runs["descent"]]
-    assert len(compare.without_ablations(runs)) == 1
-    # Where there is nothing else, they are what there is.
-    runs["is_ablation"] = True
-    assert len(compare.without_ablations(runs)) == 2
-
-
-def test_variants_are_named_by_what_sets_them_apart(plant, tmp_path):
-    for overrides in (["descent.alpha=0.2"], ["descent.alpha=0.3"], ["descent.form=ladder"]):
-        plant(overrides=overrides)
-    plant("erm")
-    named = {*compare.labels(read(tmp_path).runs).values()}
-    assert named == {"constrained α=0.2", "constrained α=0.3", "constrained (ladder) α=0.1", "erm"}
+    assert [len(match) for match in matches(found.runs)] == [2, 2]
 
 
 def test_the_layers_that_fail_are_named_except_for_erm(plant, tmp_path):
@@ -324,8 +267,29 @@ def test_the_layers_that_fail_are_named_except_for_erm(plant, tmp_path):
         plant(objective, verdicts=verdicts, feasible=False)
     (made,) = compared(tmp_path)
     failing = "seed 0: violated at layers 1, 3; relaxed at layer 2"
-    assert made.sides["constrained"].infeasible_text == failing
-    assert made.sides["erm"].infeasible_text == ""
+    assert made.sides["constrained"].infeasible == failing
+    assert made.sides["erm"].infeasible == ""
+
+
+def sweep(runs: Any, measure: str = "loss", **samplers: str) -> Sweep:
+    names = [f"{path.parent.name}/{path.name}" for path in runs["path"]]
+    arms = {name: {"sampler": sampler} for name, sampler in samplers.items()}
+    return Sweep({"arms": arms, "measure": measure}, pd.DataFrame({"run": names}), pd.DataFrame())
+
+
+def test_a_search_is_known_by_its_sampler_and_a_run_in_two_sweeps_has_no_measure(plant, tmp_path):
+    for objective in SIDES:
+        plant(objective)
+    found = frames.read([tmp_path])
+    # One finished trial of each arm, as a search has at first.
+    found.sweeps = [sweep(found.runs, "metric", constrained="tpe", erm="tpe")]
+    compare.assign(found)
+    assert not found.runs["is_repeated"].any()
+    assert set(found.runs["measure"]) == {"metric"}
+    found.sweeps.append(sweep(found.runs, "loss", constrained="seeds", erm="seeds"))
+    compare.assign(found)
+    assert found.runs["is_repeated"].all()
+    assert set(found.runs["measure"]) == {""}
 
 
 # ---------------------------------------------------------------- the paper beside ours
@@ -339,9 +303,13 @@ def published(plant: Any, recipe: str, *overrides: str, curve: Any = None, **inf
         plant(objective, curve, recipe=loaded, feasible=True, **facts)
 
 
-def results(folder: Path) -> list[paper.ResultTable]:
-    found = read(folder)
-    return paper.result_tables(found.runs, Differences(found))
+def results(folder: Path) -> tuple[list[TextTable], dict[str, pd.DataFrame]]:
+    return paper.tables(Differences(read(folder)))
+
+
+def filled(folder: Path, stem: str) -> pd.DataFrame:
+    rows = results(folder)[1][stem]
+    return rows[rows["seeds"] > 0].set_index("objective")
 
 
 def test_the_papers_number_is_shown_with_the_difference_to_ours(plant, tmp_path):
@@ -349,17 +317,15 @@ def test_the_papers_number_is_shown_with_the_difference_to_ours(plant, tmp_path)
     assert (len(levels), levels[0], levels[-1]) == (15, 0, 2.1)
     # Under a flat line of 0.8 from 0 to 2.1; 1.719 and 1.707 are typed from the paper's table.
     published(plant, "imdb-ut", curve=dict.fromkeys(levels, 0.8))
-    (table,) = results(tmp_path)
-    rows = table.csv()
-    mine = rows[rows["seeds"] > 0].set_index("objective")
+    (table,), long = results(tmp_path)
+    mine = filled(tmp_path, "accuracy-auc")
     assert mine["paper"].to_dict() == {"constrained": 1.719, "erm": 1.707}
     assert mine["ours"].tolist() == pytest.approx([1.68, 1.68])
     assert mine["difference"].tolist() == pytest.approx([1.68 - 1.719, 1.68 - 1.707])
-    assert len(rows) == 144
-    assert len(table.missing) == 142
-    text = table.text()
-    assert "1.680 (1.719, -0.039; 1 seed)" in text.markdown()
-    assert r"1.680 {\scriptsize (1.707, -0.027; 1 seed)}" in text.latex()
+    assert len(long["accuracy-auc"]) == 144
+    assert "1.680 (1.719, -0.039; 1 seed)" in table.markdown()
+    assert r"1.680 (1.707, -0.027; 1 seed)" in table.latex()
+    assert "142 of 144" in table.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -377,15 +343,7 @@ def test_only_what_is_searched_may_differ_from_the_papers_recipe(
     overrides, info, is_the_papers, plant, tmp_path
 ):
     published(plant, "imdb-ut", *overrides, **info)
-    (table,) = results(tmp_path)
-    assert table.stem == ("accuracy-auc" if is_the_papers else "accuracy-auc-other")
-
-
-def test_pretrained_models_are_in_the_row_of_the_depth_that_the_paper_prints(plant, tmp_path):
-    published(plant, "imdb-distilbert", layers=6, gamma_train=1.0)
-    rows = results(tmp_path)[0].csv()
-    mine = rows[rows["seeds"] > 0]
-    assert mine[["model", "layers"]].drop_duplicates().values.tolist() == [["DistilBERT", 12]]
+    assert ("accuracy-auc" in results(tmp_path)[1]) == is_the_papers
 
 
 def test_the_papers_unconstrained_model_has_the_settings_that_its_recipe_names(
@@ -402,9 +360,8 @@ def test_the_papers_unconstrained_model_has_the_settings_that_its_recipe_names(
             recipe=loaded,
             **facts,
         )
-    rows = next(table for table in results(tmp_path) if table.is_published).csv()
-    mine = rows[rows["seeds"] > 0].set_index("objective")
-    # Typed from the paper's table; the untied ERM is among the others.
+    mine = filled(tmp_path, "average-rmse")
+    # Typed from the paper's table; the untied ERM is not one of the paper's runs.
     assert mine["paper"].to_dict() == {"constrained": 21.145, "erm": 19.679}
     assert mine["best_of"].tolist() == [0, 0]
 
@@ -414,59 +371,40 @@ def test_retentions_are_shown_as_rates_and_other_settings_as_the_paper_prints_th
         return paper.printed_settings(pd.read_csv(paper.folder() / file).to_dict("records")[row])
 
     assert settings("dual_language.csv", 0)["alpha"] == pytest.approx(0.226)
+    # ViT's loss is in other units: f_0 scales with it, β against it.
+    vit, factor = settings("dual_video.csv", 2), 127.5**2 / 3
+    assert (vit["f_0"], vit["beta"]) == pytest.approx((202 * factor, 0.71 / factor))
     assert settings("dual_video.csv", 0)["alpha"] == pytest.approx(0.35)
     assert settings("dual_llama.csv", 0)["alpha"] == pytest.approx(0.05)
     first = settings("dual_language.csv", 0)
     assert [first[key] for key in ("f_0", "beta", "eta_2", "layers")] == [1.0, 1.07, 0.0383, 12]
 
 
-def test_vits_settings_are_converted_so_that_its_multipliers_stay():
-    """A scaled loss with scaled f_0, and β divided by the scale, has the same λ and gradients."""
-    losses = torch.rand(3, generator=torch.Generator().manual_seed(0), dtype=torch.double) + 0.5
-
-    def gradients(factor: float) -> tuple[torch.Tensor | None, ...]:
-        settings: Any = {"resilience": "slack", "beta": 0.71 / factor}
-        descent = LayerwiseDescent(3, 0.56, 2.0 * factor, dual=Dual(learning_rate=3e-4), **settings)
-        (slack,) = descent.slack_parameters()
-        slack.data.copy_(factor * torch.tensor([0.1, 0.2, 0.3]))
-        scaled = (factor * losses).requires_grad_()
-        for _ in range(5):
-            descent.dual_step(scaled.detach())
-        descent.lagrangian(scaled).backward()
-        return scaled.grad, slack.grad
-
-    factor = paper._UNIT_OF_LOSS["ViT"]
-    assert factor == 127.5**2 / 3
-    for plain, scaled in zip(gradients(1.0), gradients(factor), strict=True):
-        assert plain is not None
-        assert scaled is not None
-
-
-def test_the_best_run_of_a_search_is_the_one_of_the_result_tables(plant, tmp_path):
+def test_the_settings_next_to_the_papers_are_those_of_the_best_run(plant, tmp_path):
+    facts = {"layers": 3, "gamma_train": 0.8, "feasible": True}
     for alpha, loss in ((0.2, 0.5), (0.3, 0.1), (0.4, 0.3)):
-        plant(overrides=[f"descent.alpha={alpha}"], best={"validation_loss": loss})
-    plant("erm")
-    found = read(tmp_path)
-    (table,), long = paper.hyper_parameters(found.runs)
-    assert table.stem == "dual-other"
-    mine = long[long["n_runs"] > 0]
-    assert mine[["alpha", "n_runs", "best_of"]].values.tolist() == [[0.3, 3, 3]]
-    (made,) = compared(tmp_path)
-    assert str(made.runs["path"].iloc[0]) == mine["run"].iloc[0]
+        loaded = recipes.load("imdb-ut", [f"descent.alpha={alpha}"], objective="constrained")
+        variant = loaded.identity(without_seed=True)
+        best = {"validation_loss": loss}
+        plant(recipe=loaded, best=best, variant=variant, **facts)
+    tables_, long = results(tmp_path)
+    (row,) = long["dual"].to_dict("records")
+    assert (row["alpha"], row["alpha_paper"], row["runs"]) == (0.3, pytest.approx(0.1), "best of 3")
+    assert "| 0.3 (0.1) |" in tables_[-1].markdown()
 
 
-def test_a_table_is_escaped_in_markdown_and_latex():
-    columns = [("", "a_b"), ("data|set", "γ_train"), ("data|set", "β")]
-    rows = [[Entry("1 & 2"), Entry("0.5", "50 %", is_bold=True, mark="†"), Entry()]]
-    table = TextTable("stem", "A #1 title", columns, rows, ["x < y"])
-    assert table.groups == [("", 1), ("data|set", 2)]
-    assert r"| 1 & 2 | **0.5**† (50 %) |  |" in table.markdown()
-    assert r"| a\_b | data\|set γ\_train | data\|set β |" in table.markdown()
+def test_a_table_is_escaped_in_markdown_latex_and_html():
+    rows = [
+        {("", "a_b"): "1 & 2", ("data|set", "γ_train"): "**0.5**† (50 %)", ("data|set", "β"): ""}
+    ]
+    table = TextTable("stem", "A title", tables.two_headed(rows), ["x < y"])
+    assert "| 1 & 2 | **0.5**† (50 %) |  |" in table.markdown()
+    assert r"| a_b | data\|set γ_train | data\|set β |" in table.markdown()
     made = table.latex()
-    assert r"1 \& 2 & \textbf{0.5}$^\dagger$ {\scriptsize (50 \%)} & " in made
-    assert r"\cmidrule(lr){2-3}" in made
+    assert r"1 \& 2 & \textbf{0.5}$^\dagger$ (50 \%) & " in made
     assert r"$\gamma$\_train" in made
     assert "x $<$ y" in made
+    assert "<b>0.5</b>† (50 %)" in table.html()
 
 
 # ---------------------------------------------------------------- figures
@@ -486,7 +424,7 @@ def test_a_figure_shows_the_papers_level_else_the_highest_that_both_objectives_h
     shown = view(tmp_path)
 
     def levels(wanted: float | None) -> set[float]:
-        sides = charts.pair(shown, wanted)
+        sides = shown.pair(wanted)
         return {shown.frames.row(run).gamma_train for side in sides.values() for run in side.runs}
 
     assert levels(None) == {0.2}
@@ -498,7 +436,8 @@ def test_a_band_is_one_standard_deviation_over_seeds_or_one_runs_interval(plant,
         plant(seed=seed, curve={0.0: accuracy})
     plant("erm", {0.0: 0.5})
     shown = view(tmp_path)
-    rows = charts.curves(shown, charts.lines_of(charts.pair(shown))).set_index("line")
+    lines = charts.lines_of(shown.pair())
+    rows = charts.averaged(shown.points, lines, "gamma", "value").set_index("line")
     several, one = rows.loc["constrained (2 seeds)"], rows.loc["erm (1 seed)"]
     spread = math.sqrt(0.02)
     assert several[["y", "low", "high"]].tolist() == pytest.approx(
@@ -559,28 +498,55 @@ def test_every_figure_is_drawn_where_there_are_runs_for_it_and_only_there(
             if drawing.chart.to_dict()
         }
 
-    steps = (0.5, 0.3, 0.2)
-    make_run(trained_run, tmp_path / "one", {0.0: 0.9}, objective="erm", steps=steps)
+    steps: Any = {"steps": (0.5, 0.3, 0.2)}
+    make_run(trained_run, tmp_path / "one", {0.0: 0.9}, objective="erm", **steps)
     alone = {"descent-and-robustness", "errors-over-layers", "layer-ratios", "constraints-kept"}
     assert names(tmp_path / "one") == alone
-    for gamma in (0.0, 0.4):
-        for layers in (2, 3):
-            for objective in SIDES:
-                failing = [{"layer": 1, "verdict": "violated"}]
-                made = make_run(
-                    *(trained_run, tmp_path / "many", {0.0: 0.9, 1.0: 0.6}),
-                    objective=objective,
-                    losses=(0.6, 0.5, 0.4)[:layers],
-                    verdicts=failing,
-                    feasible=False,
-                    gamma_train=gamma,
-                    overrides=[f"model.layers={layers}", f"noise.gamma_train={gamma}"],
-                    steps=steps,
-                )
-                plant_weights(made, [(0.1, 0.2), (-0.1, 0.3)])
-    make_scored_run(
-        trained_run, tmp_path / "many", {0.0: np.full(40, 0.5)}, kind="uniform", name="other"
-    )
-    drawn = names(tmp_path / "many")
-    assert drawn >= {"by-depth", "constraints-kept", "training-levels", "infeasible-runs"}
-    assert drawn >= {"multipliers-and-weights", "average-descent", *alone}
+    facts: Any = {"verdicts": [{"layer": 1, "verdict": "violated"}], "feasible": False, **steps}
+    for gamma, depth, objective in itertools.product((0.0, 0.4), (2, 3), SIDES):
+        overrides = [f"model.layers={depth}", f"noise.gamma_train={gamma}"]
+        facts |= {"gamma_train": gamma, "losses": (0.6, 0.5, 0.4)[:depth], "overrides": overrides}
+        run = make_run(
+            trained_run, tmp_path / "many", {0.0: 0.9, 1.0: 0.6}, objective=objective, **facts
+        )
+        plant_weights(run, [(0.1, 0.2), (-0.1, 0.3)])
+    for kind in ("gaussian", "uniform"):
+        scores = {0.0: np.full(40, 0.5)}
+        seed = int(kind == "uniform")
+        make_scored_run(
+            trained_run,
+            tmp_path / "many",
+            scores,
+            kind=kind,
+            seed=seed,
+            objective="erm",
+            name="other",
+        )
+    some = {
+        "by-depth",
+        "noise-kinds",
+        "training-levels",
+        "infeasible-runs",
+        "multipliers-and-weights",
+        "grid",
+    }
+    assert names(tmp_path / "many") == {*alone, *some, "average-descent"}
+
+
+def test_a_report_of_two_runs_is_few_files_and_a_page_that_opens_offline(plant, tmp_path):
+    for objective in SIDES:
+        plant(objective, steps=(0.5, 0.3, 0.2))
+    out = tmp_path / "report"
+    made = report.write([tmp_path], out, formats=("png", "svg"))
+    names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert {"index.html", "table.csv", "curves.csv", "tables/comparisons.md"} <= names
+    assert "figures/reviews-ut-gaussian-descent-and-robustness.svg" in names
+    assert len(names) <= 25
+    page = made.page.read_text()
+    assert made.verdict[:40] in page
+    assert "vegaEmbed" in page
+    assert "<script src" not in page
+    # Without figures there are none on the page either, and the next report replaces the last.
+    report.write([tmp_path], out, formats=())
+    assert not (out / "figures").exists()
+    assert "vegaEmbed" not in made.page.read_text()

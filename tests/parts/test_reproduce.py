@@ -14,7 +14,6 @@ from rich.console import Console
 from cudt.config import recipe as recipes
 from cudt.config import yaml
 from cudt.config.tasks import Alpaca as AlpacaSection
-from cudt.evaluation import workers
 from cudt.reproduce import generated, plan, run, scale
 from cudt.runs.run import open_run, run_for
 from cudt.sweep.studies import open_storage, own_storage, studies_of
@@ -222,22 +221,6 @@ def test_what_is_generated_is_kept_and_is_what_the_recipe_reads(tmp_path):
 # ---------------------------------------------------------------- the loop
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluate in this process."""
-
-    def one_by_one(runs, grids, n_workers, device, root, asked):
-        for number, (one, grid) in enumerate(zip(runs, grids, strict=True)):
-            try:
-                workers._evaluate(one.path, one.weights, grid, device, root, asked)
-            except UserError as error:
-                yield number, error
-            else:
-                yield number, None
-
-    monkeypatch.setattr(run, "evaluate_all", one_by_one)
-
-
 def train(loaded: scale.Scale, asked: SweepOptions) -> None:
     """What workers do, in this process."""
     asked.out.mkdir(parents=True)
@@ -255,7 +238,7 @@ def stamps(out: Path) -> dict[str, int]:
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in found}
 
 
-def test_everything_is_done_once(here, tmp_path):
+def test_everything_is_done_once(tmp_path):
     completions = {"instructions": "questions.json", "gammas": [0.0, 1.5], "max_new_tokens": 3}
     llama = listed("pair", recipe="smoke-llama", evaluate="all", completions=completions)
     file = write_scale(
@@ -279,7 +262,7 @@ def test_everything_is_done_once(here, tmp_path):
     assert text_of(console).endswith("0 runs to train, 0 hours\nhours: a slow one\n")
 
 
-def test_a_run_that_fails_and_data_that_are_missing_stop_nothing_else(here, tmp_path):
+def test_a_run_that_fails_and_data_that_are_missing_stop_nothing_else(tmp_path):
     lacking = pair(tmp_path, "lacking", recipe="imdb-ut", fixed=None)
     file = write_scale(tmp_path, listed(lacking, hours=0.1), listed(pair(tmp_path)))
     loaded, console = scale.load(file), screen()

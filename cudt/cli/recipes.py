@@ -79,13 +79,8 @@ def data(data_root: options.DataRoot = None) -> None:
     """Show which data sets are available, which are missing, and where to get them."""
     from cudt.tasks.base import published
 
-    for one in published(data_root):
-        status = "complete" if not one.problem else "partial" if one.parts else "missing"
-        options.say(f"{one.name:28} {status:8} {one.folder}")
-        for split, part in one.parts.items():
-            options.say(f"    {split}: {part}")
-        if one.problem:
-            options.say(f"    {one.problem}")
+    for name, problem in published(data_root).items():
+        options.say(f"{name:14} {'missing: ' if problem else 'available'}{problem}")
 
 
 # ---------------------------------------------------------------- doctor
@@ -124,8 +119,8 @@ def _device() -> Iterator[Finding]:
 def _data(data_root: Path | None) -> Iterator[Finding]:
     from cudt.tasks.base import published
 
-    for one in published(data_root):
-        yield "missing" if one.problem else "ok", one.name
+    for name, problem in published(data_root).items():
+        yield "missing" if problem else "ok", name
 
 
 def _recipes(data_root: Path | None) -> Iterator[Finding]:

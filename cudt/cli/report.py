@@ -100,6 +100,7 @@ def reproduce(
         raise UserError("--join: needs --storage and --out of the command that began, and no more")
     from cudt.config import recipe as recipes
     from cudt.reproduce import scale as scales
+    from cudt.sweep.worker import SweepOptions
 
     if join:
         folder, loaded = out or Path(), scales.begun(out or Path())
@@ -110,7 +111,6 @@ def reproduce(
         if not plan:
             scales.save(folder, name, names)
     from cudt.reproduce import run as reproduction
-    from cudt.sweep.worker import SweepOptions
 
     given = SweepOptions(folder, device, data_root, workers, retry_failed, storage, join)
     is_done = reproduction.reproduce(loaded, given, options.make_console(), only_plan=plan)

@@ -61,18 +61,13 @@ class PretrainedName(str):
         made.revision = revision
         return made
 
-    @classmethod
-    def of(cls, name: str) -> PretrainedName:
-        """A name as it is; a plain text names no revision."""
-        return name if isinstance(name, cls) else cls(name)
-
 
 class PretrainedSection(ModelSection):
     """The `model` section of models that load pretrained weights or embeddings."""
 
     revision: Revision | None = None
     """Version of the pretrained model on the hub: a branch, a tag or the hash of a commit; null for
-    the newest. A model in a folder has no versions."""
+    the newest. With it, models in folders are not read."""
 
     @property
     def source(self) -> PretrainedName | None:

@@ -41,7 +41,7 @@ class HubSection(DataSection):
 
     revision: Revision | None = None
     """Version of the dataset on the hub: a branch, a tag or the hash of a commit; null for the
-    newest. Files have no versions."""
+    newest. With it, files below the data root are not read."""
 
 
 class TextSection(HubSection):

@@ -14,13 +14,12 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from cudt.config.models import Attention, PretrainedName
+from cudt.config.models import Attention
 from cudt.utils.device import survive_torchvision_mismatch
 from cudt.utils.errors import UserError
 from cudt.utils.text import brief
@@ -28,20 +27,6 @@ from cudt.utils.text import brief
 #: The data root without `--data-root`.
 DEFAULT_ROOT = Path("data")
 _PACKAGE = "package:"
-
-
-@dataclass(frozen=True)
-class Status:
-    """What is on this machine of a published dataset."""
-
-    name: str
-    folder: Path
-    parts: dict[str, str]
-    """What each split has, like `3 files`."""
-    problem: str
-    """What is missing and how to get it; empty if the dataset is complete."""
-    is_elsewhere: bool = False
-    """Whether the hub or its cache has what is missing."""
 
 
 @contextmanager
@@ -55,8 +40,7 @@ def reading(source: Path | str, advice: str) -> Iterator[None]:
         raise
     except Exception as error:
         why = error.__cause__ or error
-        said = str(getattr(why, "strerror", None) or why) or type(why).__name__
-        reason = brief(" ".join(said.split()), 200)
+        reason = brief(" ".join(str(why).split()) or type(why).__name__, 200)
         raise UserError(f"{source}: cannot be read ({reason}); {advice}") from error
 
 
@@ -74,8 +58,13 @@ def is_reachable() -> bool:
         return False
 
 
-def load_tokenizer(name: str, data_root: Path | None) -> Any:
+def load_tokenizer(name: str | None, data_root: Path | None) -> Any:
     """The tokenizer of a pretrained model."""
+    if name is None:
+        raise UserError(
+            "task.name: this task has texts, but the model has no tokenizer; set "
+            "model.pretrained, or model.embeddings_from of model unrolled"
+        )
     return _load("AutoTokenizer", name, data_root)
 
 
@@ -97,24 +86,9 @@ def load_causal_lm(
 
 
 def check(name: str, data_root: Path | None) -> None:
-    """Refuse a model that is neither local nor downloadable, without loading it; run before slow
-    reading of data.
-    """
+    """Refuse a model that is neither local nor downloadable, before data are read."""
     if local_folder(name, data_root) is None and not _cached_config(name) and not is_reachable():
         raise UserError(f"model '{name}' is not on this machine; {_how_to_get(name, data_root)}")
-
-
-def check_vocabulary(tokenizer: Any, n_embeddings: int, name: str) -> None:
-    """Refuse a tokenizer that cannot belong to a model with this number of embeddings.
-
-    A model may have spare embeddings (their number is often rounded up), but not as many as tokens.
-    """
-    n_tokens = tokenizer.vocab_size
-    if n_tokens > n_embeddings or 2 * len(tokenizer) < n_embeddings:
-        raise UserError(
-            f"model '{name}': its tokenizer has {n_tokens} tokens, and the model {n_embeddings} "
-            "embeddings; use a tokenizer and a model that belong together"
-        )
 
 
 def commit_of(name: str, data_root: Path | None) -> str | None:
@@ -128,29 +102,22 @@ def commit_of(name: str, data_root: Path | None) -> str | None:
 
 
 def local_folder(name: str, data_root: Path | None) -> Path | None:
-    """The folder of a model on this machine: in an installed package, a path, or below the data
-    root; None if there is none.
-
-    A recipe's `model.revision` is refused then: a folder has no versions.
+    """The folder of a model: in an installed package, a path, or below the data root; None if there
+    is none, or if the recipe names a version on the hub (`model.revision`).
     """
+    if _revision(name) is not None:
+        return None
     folders = [Path(name).expanduser(), (data_root or DEFAULT_ROOT) / "models" / name]
     if name.startswith(_PACKAGE):
         package, *inside = name.removeprefix(_PACKAGE).split("/")
-        found = importlib.util.find_spec(package) if package.isidentifier() else None
+        found = importlib.util.find_spec(package)
         if found is None or not found.submodule_search_locations:
             raise UserError(
                 f"model '{name}': no Python package '{package}' is installed; "
                 "`cudt recipes` says what each recipe needs"
             )
         folders = [Path(found.submodule_search_locations[0], *inside)]
-    folder = next((one for one in folders if one.is_dir()), None)
-    revision = PretrainedName.of(name).revision
-    if folder is not None and revision is not None:
-        raise UserError(
-            f"model.revision = '{revision}': model '{name}' is read from the folder {folder}, "
-            "which has no versions; remove model.revision, or move the folder away"
-        )
-    return folder
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 def _load(auto_class: str, name: str, data_root: Path | None, **options: Any) -> Any:
@@ -158,16 +125,19 @@ def _load(auto_class: str, name: str, data_root: Path | None, **options: Any) ->
     import transformers
 
     folder = local_folder(name, data_root)
-    load = getattr(transformers, auto_class).from_pretrained
-    # Never left out: transformers would ask on standard input whether to run the code.
-    options |= {"trust_remote_code": False}
-    if folder is not None:
-        with reading(f"model '{name}' in {folder}", "check the files of this folder"):
+    advice = f"check the files in {folder}"
+    if folder is None:
+        advice = f"check its name, or {_how_to_get(name, data_root)}"
+    with reading(f"model '{name}'", advice):
+        return getattr(transformers, auto_class).from_pretrained(
             # Absolute, because adapters store it as the path of their base model.
-            return load(str(folder.absolute()), local_files_only=True, **options)
-    with reading(f"model '{name}'", f"check its name, or {_how_to_get(name, data_root)}"):
-        revision = PretrainedName.of(name).revision
-        return load(str(name), revision=revision, local_files_only=not is_reachable(), **options)
+            str(folder.absolute() if folder else name),
+            revision=_revision(name),
+            local_files_only=folder is not None or not is_reachable(),
+            # Never left out: transformers would ask on standard input whether to run the code.
+            trust_remote_code=False,
+            **options,
+        )
 
 
 def _load_model(
@@ -184,27 +154,19 @@ def _load_model(
     logging.disable_progress_bar()
     # Flash attention needs an accelerator, which the model is not on yet.
     chosen = None if attention in ("auto", "flash_attention_2") else attention
-    model, loading = _load(
-        auto_class,
-        name,
-        data_root,
-        attn_implementation=chosen,
-        dtype=dtype,
-        output_loading_info=True,
-        # Other shapes are reported below, with the name of the weight.
-        ignore_mismatched_sizes=True,
-    )
-    problems = [f"{key} is missing" for key in loading["missing_keys"] if "pooler" not in key]
-    problems += [
-        f"{key} has the shape {tuple(stored)}, and config.json describes {tuple(configured)}"
-        for key, stored, configured in loading["mismatched_keys"]
-    ]
-    if problems:
+    options = {"attn_implementation": chosen, "dtype": dtype, "output_loading_info": True}
+    model, loading = _load(auto_class, name, data_root, **options)
+    missing = sorted(key for key in loading["missing_keys"] if "pooler" not in key)
+    if missing:
         raise UserError(
-            f"model '{name}': {len(problems)} weights of {type(model).__name__} do not fit: "
-            f"{min(problems)}; use the configuration and complete weights of one model"
+            f"model '{name}': {len(missing)} weights of {type(model).__name__} are missing, such "
+            f"as {missing[0]}; use complete weights of one model"
         )
     return model
+
+
+def _revision(name: str) -> str | None:
+    return getattr(name, "revision", None)  # a `PretrainedName` has one
 
 
 def _cached_config(name: str) -> Path | None:
@@ -212,14 +174,12 @@ def _cached_config(name: str) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     with reading(f"model '{name}'", "name a folder, or a model on the hub (owner/name)"):
-        found = try_to_load_from_cache(
-            name, "config.json", revision=PretrainedName.of(name).revision
-        )
+        found = try_to_load_from_cache(name, "config.json", revision=_revision(name))
     return Path(found) if isinstance(found, str) else None
 
 
 def _how_to_get(name: str, data_root: Path | None) -> str:
-    revision = PretrainedName.of(name).revision
     folder = shlex.quote(str((data_root or DEFAULT_ROOT) / "models" / name))
+    revision = _revision(name)
     where = f"--revision {revision}" if revision else f"--local-dir {folder}"
     return f"with network access, run `hf download {name} {where}`"

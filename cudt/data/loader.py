@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -27,20 +27,12 @@ Workers = int | Literal["auto"]
 #: One of several processes' part of the work: its number, and their number.
 Share = tuple[int, int]
 ALL: Share = (0, 1)
-#: The number of tokens of each text of a loaded batch. With a dot, so that no task has a tensor of
-#: that name.
+#: The number of tokens of each text of a loaded batch.
 TOKEN_COUNTS = "cudt.token_counts"
 #: Updates that are sorted together when training groups by length; with more, a whole epoch would
 #: be sorted by length.
 _POOL = 50
 Item = TypeVar("Item")
-
-
-class Collates(Protocol):
-    """The part of a task that loading needs."""
-
-    def length(self, example: Any) -> int: ...
-    def collate(self, examples: Sequence[Any]) -> Batch: ...
 
 
 def updates(
@@ -64,9 +56,7 @@ def updates(
 def split_updates(
     updates: np.ndarray[Any, Any], accumulation: int, process: int, n_processes: int
 ) -> list[np.ndarray[Any, Any]]:
-    """The examples of each micro-batch of some updates: one process's share of each update, split
-    for accumulation.
-    """
+    """The micro-batches of one process: its share of each update, split for accumulation."""
     shares = (indices[process::n_processes] for indices in updates)
     return [part for share in shares for part in np.array_split(share, accumulation)]
 
@@ -75,7 +65,7 @@ class Loader:
     """Batches of a task's examples on a device; its worker processes live as long as it does."""
 
     def __init__(
-        self, task: Collates, examples: Sequence[Any], device: torch.device, workers: Workers
+        self, task: Any, examples: Sequence[Any], device: torch.device, workers: Workers
     ) -> None:
         count = _n_workers(workers, device)
         self._device = device
@@ -90,8 +80,7 @@ class Loader:
             multiprocessing_context="fork" if count else None,
             worker_init_fn=_ignore_ctrl_c,
             pin_memory=can_pin(device),
-            # Without a generator of its own it would draw from torch's global one, which dropout
-            # uses.
+            # Without its own it would draw from torch's global generator, which dropout uses.
             generator=torch.Generator(),
         )
 
@@ -102,22 +91,18 @@ class Loader:
 
 
 def batches(
-    task: Collates,
+    task: Any,
     examples: Sequence[Any],
     size: int,
     device: torch.device,
     workers: Workers = "auto",
     share: Share = ALL,
 ) -> Iterator[Batch]:
-    """All examples once, longest first: little padding, and a batch too large for memory fails at
-    once.
-
-    With `share`, only those of one process.
+    """All examples once, or a process's share of them, longest first: little padding, and a batch
+    too large for memory fails at once.
     """
-    # Sorting is stable in reverse, too: examples of equal length keep their order.
-    order = sorted(
-        range(len(examples)), key=lambda index: task.length(examples[index]), reverse=True
-    )
+    # A stable sort, so that examples of equal length keep their order.
+    order = sorted(range(len(examples)), key=lambda index: -task.length(examples[index]))
     groups = shared([order[start : start + size] for start in range(0, len(order), size)], share)
     # Starting processes takes longer than collating one batch.
     count = min(_n_workers(workers, device), max(0, len(groups) - 1))
@@ -146,17 +131,15 @@ def lengths_of(batch: Batch) -> list[int]:
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """The batch with its tensors on a device; the CPU does not wait until they are there."""
-    return {
-        key: sent(value, device) if isinstance(value, Tensor) else value
-        for key, value in batch.items()
-    }
+    moved = {key: sent(value, device) for key, value in batch.items() if isinstance(value, Tensor)}
+    return batch | moved
 
 
 def _n_workers(asked: Workers, device: torch.device) -> int:
     return (0 if device.type == "cpu" else 2) if asked == "auto" else asked
 
 
-def _collated(task: Collates, examples: Sequence[Any], indices: Sequence[int]) -> Batch:
+def _collated(task: Any, examples: Sequence[Any], indices: Sequence[int]) -> Batch:
     """A batch on the CPU; of texts, with the number of tokens of each (`lengths_of`)."""
     batch = task.collate([examples[index] for index in indices])
     # Counted now: once the mask is on an accelerator, counting means waiting for it.
@@ -164,5 +147,5 @@ def _collated(task: Collates, examples: Sequence[Any], indices: Sequence[int]) -
 
 
 def _ignore_ctrl_c(worker: int) -> None:
-    """Leave Ctrl-C to the main process, which ends its update with the help of its workers."""
+    """Leave Ctrl-C to the main process, which still needs its workers to end the update."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

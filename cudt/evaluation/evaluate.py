@@ -162,9 +162,6 @@ def evaluate_ood(
             _prepare_exits(loaded)
         else:
             _evaluate_kind(loaded, kind, levels, grid)
-    if grid.on is None:
-        notes = {**run.info().data_notes, **loaded.layerwise.task.notes()}
-        run.update_info(RunInfo(data_notes=notes))
     return True
 
 
@@ -307,14 +304,16 @@ def evaluate_all(
     device: DeviceName,
     data_root: Path | None,
     track: Track,
+    *,
+    wait: bool = False,
     **how: Any,
 ) -> Iterator[tuple[int, bool | BaseException]]:
     """Evaluate runs one after the other, or several at the same time, each in a process of its own.
     The number of each run when it is done, and what `evaluate_ood` returns or the error that ended
-    it.
+    it; `wait` for a run that another process uses.
     """
     jobs = [
-        (run.path, run.weights, its, device, data_root)
+        (run.path, run.weights, its, wait, device, data_root)
         for run, its in zip(runs, grids, strict=True)
     ]
     if n_workers == 1:
@@ -347,6 +346,6 @@ def _untracked(items: Any, total: int, what: str) -> Any:
 
 
 def _evaluate(path: Path, weights: Any, its: Grid, *where: Any) -> bool:
-    run, (device, data_root, track, how) = open_run(path, weights), where
-    with run.locked(wait=True):
+    run, (wait, device, data_root, track, how) = open_run(path, weights), where
+    with run.locked(wait=wait):
         return evaluate_ood(run, its, device, data_root, track, **how)

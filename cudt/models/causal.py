@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from cudt.config import models as sections
 from cudt.data import hub
-from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
 from cudt.models.base import Visit
 from cudt.models.pretrained import PretrainedText, loading, save_adapters, with_adapters
@@ -81,7 +80,6 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
         raise UserError("model causal answers instructions: set task.name to alpaca")
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[config.dtype]
     lm = hub.load_causal_lm(config.source, data_root, dtype, config.attention)
-    check_vocabulary(task.tokenizer, lm.get_input_embeddings().num_embeddings, config.pretrained)
     if not has_linear_head(lm):
         raise UserError(
             f"model '{config.pretrained}': the head of {type(lm).__name__} is not one matrix (it "

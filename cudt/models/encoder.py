@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from cudt.config import models as sections
 from cudt.data import hub
-from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
 from cudt.models.pretrained import PretrainedText, save_encoder, with_adapters
 from cudt.tasks.base import Task
@@ -54,8 +53,6 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
     encoder = hub.load_encoder(config.source, data_root, config.attention)
-    n_embeddings = encoder.get_input_embeddings().num_embeddings
-    check_vocabulary(task.tokenizer, n_embeddings, config.pretrained)
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = dict(enumerate(map(str, task.classes)))
     model = Encoder(encoder, task.n_classes, config.readout)

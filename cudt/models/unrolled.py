@@ -6,7 +6,7 @@ With tokens x_1 … x_T in the rows of X, a layer attends symmetrically and then
     X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)       a proximal gradient step on g₂
 
 W_s contains the residual connection (1−η)I. The energies, and how much of the theory holds after
-training, are in docs/background/energies.md. `unrolled` reads texts, `unrolled_video` frames.
+training, are in docs/method.md. `unrolled` reads texts, `unrolled_video` frames.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from cudt.config import models as sections
 from cudt.data import hub
-from cudt.data.hub import check_vocabulary
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel, Visit, embedded_shape
 from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
@@ -156,7 +155,6 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
             "model.embeddings_from: this task has a vocabulary of its own; remove the key"
         )
     weights = hub.load_encoder(config.source, data_root).get_input_embeddings().weight.detach()
-    check_vocabulary(task.tokenizer, len(weights), config.source)
     if config.width not in (None, weights.shape[1]):
         raise UserError(
             f"model.width: embeddings of '{config.source}' have {weights.shape[1]}; remove the key"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,6 @@ from rich.table import Table
 from cudt.config import other_data
 from cudt.config.other_data import OtherData
 from cudt.config.recipe import NamedRecipe
-from cudt.config.schema import NamedSection
 from cudt.data import hub
 from cudt.evaluation import evaluate
 from cudt.evaluation.evaluate import Grid
@@ -27,7 +25,7 @@ from cudt.sweep import results
 from cudt.sweep.command import known_studies
 from cudt.sweep.studies import ArmStudy, own_storage
 from cudt.sweep.worker import SweepOptions
-from cudt.tasks.base import status_of
+from cudt.tasks.base import missing_data
 from cudt.utils.errors import UserError
 from cudt.utils.text import ranges
 
@@ -80,9 +78,10 @@ def _progress(experiment: Experiment, arms: list[ArmStudy], options: SweepOption
     task, asked, partly = sweep.first_recipe.settings.task, list[OtherData | None]([None]), []
     for name in experiment.on:
         other = other_data.named(task, name, "on")
-        problems = [f"on {name}: {one}" for one in _missing_data(other.task, root)]
-        partly += problems
-        asked += [] if problems else [other]
+        if problem := missing_data(other.task, root):
+            partly.append(f"on {name}: {problem}")
+        else:
+            asked.append(other)
     if (answers := experiment.completions) and not (file := answers.file(root)).is_file():
         how = answers.get.replace("FOLDER", shlex.quote(str(file.parent)))
         partly.append(f"completions: file {file} does not exist; {how}")
@@ -116,13 +115,7 @@ def missing(recipe: NamedRecipe, data_root: Path | None) -> list[str]:
             hub.check(settings.model.tokenizer_source, data_root)
     except UserError as error:
         found.append(str(error))
-    return [*found, *_missing_data(settings.task, data_root)]
-
-
-def _missing_data(task: NamedSection, data_root: Path | None) -> Iterator[str]:
-    found = status_of(task, data_root)
-    if found is not None and found.problem and not found.is_elsewhere:
-        yield f"dataset {found.name}: {found.problem}"
+    return [*found, *filter(None, [missing_data(settings.task, data_root)])]
 
 
 # ---------------------------------------------------------------- printing

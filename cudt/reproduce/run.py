@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from filelock import FileLock
 from rich.console import Console
@@ -65,11 +67,13 @@ def _evaluate(made: list[Progress], options: SweepOptions, console: Console) -> 
     left = [one for row in made for one in row.evaluations]
     # Machines that join would otherwise wait for each other at every run.
     random.shuffle(left)
-    for how in sorted({(one.n_samples, one.with_exits) for one in left}, reverse=True):
-        mine = [one for one in left if (one.n_samples, one.with_exits) == how]
+    tracked = partial(track, console=console)
+    where = (options.workers, options.device, options.data_root, tracked)
+    for n_samples, with_exits in sorted({(one.n_samples, one.with_exits) for one in left}):
+        mine = [one for one in left if (one.n_samples, one.with_exits) == (n_samples, with_exits)]
         runs, grids = [one.run for one in mine], [one.grid for one in mine]
-        where = (options.workers, options.device, options.data_root, lambda items, *_: items)
-        done = evaluate_all(runs, grids, *where, n_samples=how[0], with_exits=how[1])
+        how: Any = {"n_samples": n_samples, "with_exits": with_exits}
+        done = evaluate_all(runs, grids, *where, wait=True, **how)
         for number, result in track(done, len(mine), "evaluated runs", console):
             if isinstance(result, BaseException):
                 yield f"{runs[number].path}: {result}"
@@ -80,10 +84,9 @@ def _complete(row: Progress, options: SweepOptions, console: Console) -> None:
     asked, root = row.experiment.completions, options.data_root
     if asked is None or not asked.file(root).is_file():
         return
-    for gamma in asked.gammas:
+    tracked = partial(track, console=console)
+    for run, gamma in itertools.product(row.runs, asked.gammas):
         how = Decoding(gamma, 0, asked.max_new_tokens, asked.batch_size)
         request = Request(asked.file(root), how, asked.limit)
-        for run in row.runs:
-            with run.locked(wait=True):
-                tracked = partial(track, console=console)
-                generate.generate(run, request, options.device, root, tracked)
+        with run.locked(wait=True):
+            generate.generate(run, request, options.device, root, tracked)

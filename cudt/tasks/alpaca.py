@@ -5,7 +5,6 @@ of instructions: the label of a token is the next one, if that belongs to the re
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import functools
 import hashlib
 import math
@@ -23,16 +22,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from cudt.config import tasks as sections
 from cudt.data import text as data
-from cudt.data.hub import DEFAULT_ROOT, Status, load_tokenizer
+from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
 from cudt.data.loader import Batch
 from cudt.data.text import Columns, HubSet, Records
-from cudt.noise import TextNoise, example_seed
-from cudt.tasks.base import IGNORED, Split, Task, leaked
+from cudt.noise import example_seed
+from cudt.tasks.base import IGNORED, Split
+from cudt.tasks.text import Row, TextTask
 from cudt.utils.device import sent
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.text import track
 
-SOURCE = HubSet("tatsu-lab/alpaca")
+REPOSITORY = "tatsu-lab/alpaca"
 COLUMNS = Columns(("instruction", "input", "output"), optional=("input",))
 #: The file published by the authors, below the data root.
 FILE = Path("alpaca/alpaca_data.json")
@@ -48,8 +48,6 @@ _WITH_INPUT = (
 )
 #: A response keeps at least `max_length` divided by this, even if its prompt is too long.
 _LEAST_RESPONSE = 4
-#: The id and texts (instruction, input, output) of an example.
-Row = tuple[str, tuple[str, ...]]
 
 
 def prompt_text(instruction: str, given: str) -> str:
@@ -87,7 +85,7 @@ def fitted_prompt(
 
 
 @dataclass(frozen=True)
-class DialogueTokens:
+class Dialogue:
     """One example: the tokens of prompt and response, and the index at which the response
     starts.
     """
@@ -97,7 +95,7 @@ class DialogueTokens:
     start: int
 
 
-class Alpaca(Task):
+class Alpaca(TextTask):
     """f is the cross-entropy of the labels, averaged over an example's tokens; the metric is the
     share of tokens that is right.
 
@@ -107,113 +105,75 @@ class Alpaca(Task):
     version = 1
     metric_name = "token_accuracy"
     higher_is_better = True
-    has_texts = True
     has_token_answers = True
 
-    def __init__(
-        self, read: Callable[[], dict[Split, list[Row]]], tokenizer: Any, max_length: int
-    ) -> None:
-        # Read on first use: a trained model answers instructions without them.
-        self._texts = functools.cache(read)
-        self._tokens: dict[Split, list[DialogueTokens]] = {}
-        self.tokenizer = tokenizer
-        self.max_length = max_length
-
-    def examples(self, split: Split) -> Sequence[DialogueTokens]:
-        if split not in self._tokens:
-            self._tokens[split] = found = self._tokenised(self._texts()[split], split)
-            rows = [example.tokens for example in found]
-            self._notes |= data.unknown_words(self.tokenizer, rows, split)
-            if split != "train":
-                own, train = ([row[1] for row in self._texts()[one]] for one in (split, "train"))
-                self._notes |= leaked(split, own, train)
-        return self._tokens[split]
-
-    def corrupted(
-        self, split: Split, noise: TextNoise, level: float, seed: int
-    ) -> Sequence[DialogueTokens]:
-        """The examples of a split with noise in instructions and inputs; responses are
-        unchanged.
-        """
-        rows = [
-            (name, (*noise.corrupt(texts[:-1], level, seed, name), texts[-1]))
-            for name, texts in self._texts()[split]
-        ]
-        return self._tokenised(rows, f"{split} at {noise.scale.symbol} = {level:g}")
-
-    def _tokenised(self, rows: Sequence[Row], what: str) -> list[DialogueTokens]:
-        """The examples that have a response; warns with the number of cut and skipped ones."""
-        found, counts = [], Counter[str]()
-        for name, texts in track(rows, len(rows), f"tokens of {what}"):
-            example, cut = self._dialogue(name, texts)
-            counts.update(cut)
-            if example is not None:
-                found.append(example)
-        if counts:
-            summary = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-            warnings.warn(f"{what}, {len(rows)} examples: {summary}", DataWarning, stacklevel=2)
+    def tokenised(self, rows: Sequence[Row]) -> list[Dialogue]:
+        """The examples that have a response; warns of those that are cut or skipped."""
+        tokens = [self._dialogue(row) for row in track(rows, len(rows), "tokens of instructions")]
+        found = [one for one, _ in tokens if one is not None]
+        skipped, cut = len(rows) - len(found), sum(is_cut for _, is_cut in tokens)
+        if skipped or cut:
+            message = f"{len(rows)} instructions: {cut} cut, {skipped} skipped without a response"
+            warnings.warn(f"{message} in task.max_length", DataWarning, stacklevel=2)
         if not found:
             raise UserError(
-                f"task.max_length = {self.max_length}: none of {len(rows)} {what} examples has a "
+                f"task.max_length = {self.max_length}: none of {len(rows)} instructions has a "
                 "response that fits; raise it, or check the outputs in the data"
             )
-        self._notes |= {f"{what}: {name}": count for name, count in counts.items()}
         return found
 
-    def _dialogue(self, name: str, texts: Sequence[str]) -> tuple[DialogueTokens | None, list[str]]:
-        """Prompt and response in at most `max_length` tokens, and what was cut; None if there is no
-        response, or no room for it.
+    def _dialogue(self, row: Row) -> tuple[Dialogue | None, bool]:
+        """Prompt and response in at most `max_length` tokens, and whether one was cut; None if
+        there is no response, or no room for it.
 
         The response ends with the tokenizer's end token, unless it is cut. If both are too long
         together, the response is cut at its end, but keeps at least a quarter of the length (or all
         it has); the prompt is cut to make room for it.
         """
-        instruction, given, output = texts
-        response: list[int] = self.tokenizer(output, add_special_tokens=False)["input_ids"]
-        if not output.strip() or not response:
-            return None, ["skipped without a response"]
+        response: list[int] = self.tokenizer(row.label, add_special_tokens=False)["input_ids"]
+        if not row.label.strip() or not response:
+            return None, False
         if self.tokenizer.eos_token_id is not None:
             response = [*response, self.tokenizer.eos_token_id]
         most = self.max_length - min(len(response), self.max_length // _LEAST_RESPONSE)
-        fitted = fitted_prompt(self.tokenizer, instruction, given, most)
+        fitted = fitted_prompt(self.tokenizer, row.texts[0], row.texts[1], most)
         if fitted is None:
-            return None, ["skipped without a response"]
+            return None, False
         prompt, is_cut = fitted
         room = self.max_length - len(prompt)
-        cut = {"prompts cut": is_cut, "responses cut": len(response) > room}
         tokens = np.asarray(prompt + response[:room], np.int32)
-        return DialogueTokens(name, tokens, len(prompt)), [one for one in cut if cut[one]]
+        return Dialogue(row.id, tokens, len(prompt)), is_cut or len(response) > room
 
     def fingerprint(self, splits: Sequence[Split]) -> str:
         parts = [str(self.tokenizer.eos_token_id)]
-        for rows in (self._texts()[split] for split in splits):
-            texts = [texts for _, texts in rows]
-            parts += [data.digest_of(self.tokenizer, texts, self.max_length)]
-            parts += [name for name, _ in rows]
+        for rows in map(self.rows, splits):
+            texts = [(*row.texts, row.label) for row in rows]
+            parts.append(data.digest_of(self.tokenizer, texts, self.max_length))
+            parts += [row.id for row in rows]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
-    def length(self, example: DialogueTokens) -> int:
+    def length(self, example: Dialogue) -> int:
         return len(example.tokens)
 
-    def collate(self, examples: Sequence[DialogueTokens]) -> Batch:
+    def collate(self, examples: Sequence[Dialogue]) -> Batch:
         """Each label is the next token if that belongs to the response, and IGNORED otherwise.
 
         `spans` are the first and last (exclusive) positions with a label, on the CPU.
         """
         rows = [torch.from_numpy(example.tokens.astype(np.int64)) for example in examples]
         spans = [(one.start - 1, len(one.tokens) - 1) for one in examples]
-        ends = torch.tensor([len(row) for row in rows])
-        width = int(ends.max())
-        labels = torch.full((len(rows), width), IGNORED)
+        fill = self.tokenizer.pad_token_id or 0
+        tokens = pad_sequence(rows, batch_first=True, padding_value=fill)
+        labels = torch.full_like(tokens, IGNORED)
         for own, row, (first, last) in zip(labels, rows, spans, strict=True):
             own[first:last] = row[first + 1 :]
         return {
-            "input_ids": pad_sequence(
-                rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0
+            "input_ids": tokens,
+            "attention_mask": pad_sequence(
+                [torch.ones_like(row) for row in rows], batch_first=True
             ),
-            "attention_mask": (torch.arange(width) < ends.unsqueeze(1)).long(),
             "labels": labels,
-            "labelled": _flat([torch.arange(*span) for span in spans], width),
+            "labelled": _flat([torch.arange(*span) for span in spans], tokens.shape[1]),
             "spans": spans,
             "ids": [example.id for example in examples],
         }
@@ -261,61 +221,45 @@ def _flat(positions: Sequence[Tensor], width: int) -> Tensor:
 
 
 def build(config: sections.Alpaca, data_root: Path | None, pretrained: str | None) -> Alpaca:
-    """The task on your own file, `<data root>/alpaca/alpaca_data.json`, or the hub."""
-    if pretrained is None:
-        raise UserError(
-            "task.name: alpaca needs a causal language model; set model.name to causal, and "
-            "model.pretrained"
-        )
+    """The task: `data_seed` draws what is held out for test and validation, then limits apply."""
 
-    def read() -> dict[Split, list[Row]]:
+    @functools.cache
+    def splits() -> dict[Split, list[Row]]:
         records = _records(config, data_root)
         task.commit = records.commit
-        return _split(config, records)
+        rows = [Row(str(row), texts[:2], texts[2]) for row, texts in enumerate(records.texts)]
+        order = np.random.default_rng(config.data_seed).permutation(len(rows)).tolist()
+        n_test = round(config.test_share * len(rows))
+        end = n_test + round(config.validation_share * len(rows))
+        found: dict[Split, list[int]] = {
+            "test": order[:n_test],
+            "validation": order[n_test:end],
+            "train": order[end:],
+        }
+        if not all(found.values()):
+            raise UserError(f"task.name: {len(rows)} instructions are too few for three splits")
+        limit = config.limit
+        return {
+            split: [rows[row] for row in own[: getattr(limit, split)]]
+            for split, own in found.items()
+        }
 
-    task = Alpaca(read, load_tokenizer(pretrained, data_root), config.max_length)
+    tokenizer = load_tokenizer(pretrained, data_root)
+    task = Alpaca(lambda split: splits()[split], tokenizer, config.max_length)
     return task
 
 
 def _records(config: sections.Alpaca, data_root: Path | None) -> Records:
+    """Your own file, the published one below the data root, or the dataset of the hub."""
     if config.file is not None:
         return data.read_files(data.find_files(config.file, data_root), COLUMNS)
-    source = dataclasses.replace(SOURCE, revision=config.revision)
     published = (data_root or DEFAULT_ROOT) / FILE
-    if published.is_file():
-        source.refuse_revision(published)
+    if published.is_file() and config.revision is None:
         return data.read_files([published], COLUMNS)
-    return source.read("train", COLUMNS, data_root)
+    return HubSet(REPOSITORY, revision=config.revision).read("train", COLUMNS, data_root)
 
 
-def _split(config: sections.Alpaca, records: Records) -> dict[Split, list[Row]]:
-    """The examples by split: `data_seed` draws those held out for test and validation, then limits
-    apply.
-    """
-    count = len(records.texts)
-    order = np.random.default_rng(config.data_seed).permutation(count).tolist()
-    n_test, n_validation = round(config.test_share * count), round(config.validation_share * count)
-    rows: dict[Split, list[int]] = {
-        "test": order[:n_test],
-        "validation": order[n_test : n_test + n_validation],
-        "train": order[n_test + n_validation :],
-    }
-    if not all(rows.values()):
-        raise UserError(
-            f"{records.source}: {count} instructions are too few for three splits; add some, or "
-            "change the shares"
-        )
-    return {
-        split: [(str(row), records.texts[row]) for row in own[: getattr(config.limit, split)]]
-        for split, own in rows.items()
-    }
-
-
-def status(config: sections.Alpaca, data_root: Path | None) -> Status | None:
-    """What is here of Alpaca; None for your own file."""
-    file = (data_root or DEFAULT_ROOT) / FILE
-    if config.file is not None:
-        return None
-    if file.is_file():
-        return Status(SOURCE.repository, file.parent, {"train": FILE.name}, "")
-    return SOURCE.status(["train"], data_root)
+def find(config: sections.Alpaca, data_root: Path | None) -> None:
+    """Refuse Alpaca if it is not here; your own file is read when it is used."""
+    if config.file is None and not ((data_root or DEFAULT_ROOT) / FILE).is_file():
+        HubSet(REPOSITORY, revision=config.revision).find("train", data_root)

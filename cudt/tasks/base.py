@@ -7,8 +7,8 @@ of its section in a recipe, and `build(config, data_root, pretrained)`, which re
 
 from __future__ import annotations
 
-import functools
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
@@ -21,11 +21,9 @@ from torch import Tensor
 from cudt.config import plugins
 from cudt.config.schema import NamedSection
 from cudt.config.tasks import TASKS
-from cudt.data.hub import Status
 from cudt.data.loader import Batch
-from cudt.data.text import notable
 from cudt.noise import TextNoise
-from cudt.utils.errors import UserError
+from cudt.utils.errors import DataWarning, UserError
 
 Split = Literal["train", "validation", "test"]
 #: The splits that training and sweeps use. Test data are read when a run is tested.
@@ -40,29 +38,20 @@ class Task(ABC):
     every run.
     """
 
-    version: int
-    """Increase it if the same recipe gives other data or another loss."""
+    version: int  # increased if the same recipe gives other data or another loss
     metric_name: str
     higher_is_better: bool
-    metric_of_mean: Literal["mean", "root"] = "mean"
-    """Whether the metric is the mean score or its square root."""
-    scores_are_shares: bool = False
-    """Whether scores are 0 or 1 and the metric is their mean, so that Wilson's interval applies."""
-    tokenizer: Any = None
-    """The tokenizer of its texts, if a pretrained model reads them."""
-    has_texts: bool = False
-    """Whether it has source texts, which noise can be applied to (`corrupted`)."""
-    has_token_answers: bool = False
-    """Whether an example has an answer for each token, so that some can be left out (`thinned`)."""
-    has_pictures: bool = False
-    """Whether inputs and answers can be shown as images (`pictures`)."""
-    input_is_answer: bool = False
-    """Whether the noisy input is an answer itself, as in denoising; its metric is measured, too."""
+    metric_of_mean: Literal["mean", "root"] = "mean"  # the mean score, or its square root
+    scores_are_shares: bool = False  # scores are 0 or 1: Wilson's interval applies to their mean
+    tokenizer: Any = None  # the tokenizer of its texts, if a pretrained model reads them
+    has_texts: bool = False  # noise can be applied to its source texts (`corrupted`)
+    has_token_answers: bool = False  # an example has an answer for each token (`thinned`)
+    has_pictures: bool = False  # inputs and answers can be shown as images (`pictures`)
+    input_is_answer: bool = False  # the noisy input is an answer; its metric is measured, too
+    #: Whether an example is a window of a longer clip: its id is the clip's name, a slash, and the
+    #: window's. Windows of a clip resemble each other, so intervals resample whole clips.
     windows_of_clips: bool = False
-    """Whether an example is a window of a longer clip: its id is the clip's name, a slash, and the
-    window's. Windows of a clip resemble each other, so intervals resample whole clips."""
-    commit: str | None = None
-    """The commit of the hub's dataset that the data come from; None where it is not known."""
+    commit: str | None = None  # that of the hub's dataset that the data come from, if it is known
 
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Any]:
@@ -115,49 +104,36 @@ class Task(ABC):
         """A hash of the data of some splits; empty if the recipe determines the data."""
         return ""
 
-    def notes(self) -> dict[str, int]:
-        """The number of examples that were cut, skipped or leaked, by kind; stored with every
-        run.
-        """
-        return dict(self._notes)
-
-    @functools.cached_property
-    def _notes(self) -> dict[str, int]:
-        return {}
-
     def tested_on(self, other: Task) -> Task:
         """The same task with the test data of another one; a UserError if they do not fit it."""
-        raise self._cannot("be tested on other data; leave out --on")
+        raise UserError(f"task {type(self).__name__} cannot be tested on other data")
 
     def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Any]:
         """The examples of a split with noise of a level in their source texts."""
-        raise self._cannot(f"have {type(noise).__name__} noise, which changes texts")
+        raise NotImplementedError
 
     def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Any]:
         """Examples without a label from new texts; the id of each is its index."""
-        raise self._cannot("predict for texts, because it does not classify texts")
+        raise NotImplementedError
 
     def thinned(self, batch: Batch, count: int, seed: int | str) -> Batch:
         """The batch with the answers of `count` tokens of each example, drawn by (seed, id); all if
         it has fewer. The expected mean loss is that of all tokens.
         """
-        raise self._cannot("leave out tokens: it has one answer for each example")
+        raise NotImplementedError
 
     def pictures(self, values: Tensor) -> np.ndarray[Any, Any]:
         """Inputs or answers as 8-bit grey images, (examples, frames, height, width)."""
-        raise self._cannot("show images")
-
-    def _cannot(self, what: str) -> UserError:
-        return UserError(f"task {type(self).__name__} cannot {what}")
+        raise NotImplementedError
 
 
-def leaked(
-    split: Split, found: Sequence[Hashable], train: Iterable[Hashable], of: str = "examples"
-) -> dict[str, int]:
-    """Warn if examples of a split are also in the training data; their number for `Task.notes`."""
+def warn_of_leaks(split: Split, found: Sequence[Hashable], train: Iterable[Hashable]) -> None:
+    """Warn if more than 3 % of the texts or clips of a split are also in the training data."""
     known = set(train)
     count = sum(one in known for one in found)
-    return notable(split, f"{of} that are also in the training data", count, len(found), of)
+    if count > 0.03 * len(found):
+        message = f"{split} data: {count} of {len(found)} are also in the training data"
+        warnings.warn(message, DataWarning, stacklevel=2)
 
 
 def build_task(config: NamedSection, data_root: Path | None, pretrained: str | None) -> Task:
@@ -168,15 +144,21 @@ def build_task(config: NamedSection, data_root: Path | None, pretrained: str | N
     return task
 
 
-def status_of(config: NamedSection, data_root: Path | None) -> Status | None:
-    """What is on this machine of the published data of a task; None for other data."""
-    status = getattr(plugins.load("task", config.name), "status", None)
-    return status(config, data_root) if status else None
+def missing_data(config: NamedSection, data_root: Path | None) -> str:
+    """What is missing of the data of a task and how to get it; empty if nothing is. A task's module
+    may define `find(config, data_root)`, which refuses missing data without reading others.
+    """
+    try:
+        getattr(plugins.load("task", config.name), "find", lambda *_: None)(config, data_root)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
-def published(data_root: Path | None) -> list[Status]:
-    """The status of every published dataset that cudt knows, for `cudt data`."""
+def published(data_root: Path | None) -> dict[str, str]:
+    """What is missing of every published dataset that cudt knows, by its name."""
     keys = [{"name": name} for name in ("alpaca", "avenue", "imdb", "mnli", "shanghaitech")]
     keys += [{"name": "ucsd", "subset": subset} for subset in ("ped1", "ped2")]
-    found = [status_of(TASKS[one["name"]].model_validate(one), data_root) for one in keys]
-    return [one for one in found if one is not None]
+    sections = (TASKS[one["name"]].model_validate(one) for one in keys)
+    names = [" ".join(one.values()) for one in keys]
+    return {name: missing_data(one, data_root) for name, one in zip(names, sections, strict=True)}

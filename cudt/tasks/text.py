@@ -1,5 +1,5 @@
 """Text classification: IMDb (Maas et al., 2011), MNLI (Williams et al., 2018), and your own texts
-in files or on the hub; and what every task with classes shares.
+in files or on the hub; and what every task with classes, and every task with texts, shares.
 
 With K classes, probabilities p and the true class c, the loss f is one of
 
@@ -13,14 +13,13 @@ largest loss and no gradient.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,21 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody uses)
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from cudt.config.tasks import LossName, Mnli, Text, TextSection
+from cudt.config.tasks import LossName, Text, TextSection
 from cudt.data import text as data
-from cudt.data.hub import Status, load_tokenizer
+from cudt.data.hub import load_tokenizer
 from cudt.data.loader import Batch
 from cudt.data.text import Columns, HubSet, Label, Records
 from cudt.noise import TextNoise
-from cudt.tasks.base import IGNORED, Split, Task, leaked
+from cudt.tasks.base import IGNORED, SPLITS, Split, Task, warn_of_leaks
 from cudt.utils.errors import UserError
 
-#: The published datasets by the name of their task.
-PUBLISHED = {
-    "imdb": (HubSet("stanfordnlp/imdb", "plain_text"), Columns(("text",), "label")),
-    "mnli": (HubSet("nyu-mll/glue", "mnli"), Columns(("premise", "hypothesis"), "label")),
+#: The keys of task `text` that make it a published dataset, by the name of its task.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "imdb": {"hub": "stanfordnlp/imdb", "subset": "plain_text", "text": "text"},
+    "mnli": {"hub": "nyu-mll/glue", "subset": "mnli", "text": ["premise", "hypothesis"]},
 }
 #: The default maximum length, since the cost of attention grows with the square of the length.
 _LONG = 512
@@ -76,8 +76,8 @@ def _entropy(shares: Sequence[float]) -> float:
 
 
 class Classification(Task):
-    """f is a loss of the class probabilities; the metric is the accuracy of the most likely
-    class.
+    """f is a loss of the class probabilities; the metric is the accuracy of the most likely class.
+    Examples have a `label`, the number of their class.
     """
 
     metric_name = "accuracy"
@@ -88,10 +88,6 @@ class Classification(Task):
     """f: the recipe's `task.loss`."""
     classes: Sequence[Label] = ()
     """What the data call the classes, in the order of the answers; empty for 0, 1, …"""
-
-    @abstractmethod
-    def train_labels(self) -> Sequence[int]:
-        """The classes of the training examples."""
 
     def losses(self, answer: Tensor, batch: Batch) -> Tensor:
         return class_losses(self.loss, answer, batch["labels"])
@@ -105,18 +101,51 @@ class Classification(Task):
 
     def reference_loss(self) -> float:
         """The least loss of a classifier that ignores its input."""
-        counts = Counter(self.train_labels())
+        counts = Counter(example.label for example in self.examples("train"))
         shares = [count / counts.total() for count in counts.values()]
         return loss_of_guessing(self.loss, [*shares, *[0.0] * (self.n_classes - len(shares))])
 
 
 @dataclass(frozen=True)
-class LabelledText:
-    """One example before tokenization."""
+class Row:
+    """One example before tokenisation; `label` is its class or, of an instruction, the response."""
 
     id: str
     texts: tuple[str, ...]
-    label: int
+    label: Any
+
+
+class TextTask(Task):
+    """A task whose examples are texts for the tokenizer of a pretrained model."""
+
+    has_texts = True
+
+    def __init__(self, rows: Callable[[Split], list[Row]], tokenizer: Any, max_length: int) -> None:
+        # Read on first use: a trained model answers new texts without them.
+        self.rows = functools.cache(rows)
+        self._examples: dict[Split, list[Any]] = {}
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+
+    @abstractmethod
+    def tokenised(self, rows: Sequence[Row]) -> list[Any]:
+        """The examples of some rows."""
+
+    def examples(self, split: Split) -> Sequence[Any]:
+        if split not in self._examples:
+            self._examples[split] = self.tokenised(self.rows(split))
+            if split != "train":
+                own, train = ([row.texts for row in self.rows(one)] for one in (split, "train"))
+                warn_of_leaks(split, own, train)
+        return self._examples[split]
+
+    def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Any]:
+        return self.tokenised(
+            [
+                replace(row, texts=noise.corrupt(row.texts, level, seed, row.id))
+                for row in self.rows(split)
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -128,114 +157,74 @@ class Tokens:
     label: int
 
 
-class TextClassification(Classification):
+class TextClassification(TextTask, Classification):
     """One or two texts and a class."""
 
     version = 1
-    has_texts = True
 
     def __init__(
         self,
-        texts: Callable[[Split], list[LabelledText]],
+        rows: Callable[[Split], list[Row]],
         classes: Sequence[Label],
         tokenizer: Any,
         max_length: int,
         loss: LossName = "cross_entropy",
     ) -> None:
-        self._texts = functools.cache(texts)
-        self._tokens: dict[Split, list[Tokens]] = {}
+        super().__init__(rows, tokenizer, max_length)
         self.classes = list(classes)
         self.n_classes = len(self.classes)
-        self.tokenizer = tokenizer
         self.vocabulary_size = len(tokenizer)
-        self.max_length = max_length
         self.loss = loss
 
     @property
     def has_pairs(self) -> bool:
         """Whether an example is a pair of texts."""
-        return len(self._texts("train")[0].texts) == 2
-
-    @property
-    def _kind(self) -> str:
-        kind = "pairs of texts" if self.has_pairs else "single texts"
-        return f"{kind} with classes {', '.join(map(repr, self.classes[:20]))}"
-
-    def examples(self, split: Split) -> Sequence[Tokens]:
-        if split not in self._tokens:
-            self._tokens[split] = tokens = self._tokenised(self._texts(split))
-            rows = [example.inputs["input_ids"] for example in tokens]
-            self._notes |= data.unknown_words(self.tokenizer, rows, split)
-            if split != "train":
-                own, train = ([one.texts for one in self._texts(name)] for name in (split, "train"))
-                self._notes |= leaked(split, own, train)
-        return self._tokens[split]
-
-    def corrupted(
-        self, split: Split, noise: TextNoise, level: float, seed: int
-    ) -> Sequence[Tokens]:
-        clean = self._texts(split)
-        return self._tokenised(
-            [
-                LabelledText(one.id, noise.corrupt(one.texts, level, seed, one.id), one.label)
-                for one in clean
-            ]
-        )
+        return len(self.rows("train")[0].texts) == 2
 
     def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Tokens]:
-        expected = 2 if self.has_pairs else 1
-        for index, parts in enumerate(texts):
-            if len(parts) != expected:
-                raise UserError(f"text {index}: expected {expected} text(s), got {len(parts)}")
-        new = [LabelledText(str(index), parts, IGNORED) for index, parts in enumerate(texts)]
-        return self._tokenised(new) if new else []
+        if any((len(one) == 2) != self.has_pairs for one in texts):
+            raise UserError(f"expected {'pairs of' if self.has_pairs else 'single'} texts")
+        new = [Row(str(index), parts, IGNORED) for index, parts in enumerate(texts)]
+        return self.tokenised(new) if new else []
 
     def tested_on(self, other: Task) -> TextClassification:
-        if not isinstance(other, TextClassification):
-            raise UserError("the run has texts with classes, the other data have none; name others")
+        assert isinstance(other, TextClassification)
         if (self.classes, self.has_pairs) != (other.classes, other.has_pairs):
             raise UserError(
-                f"the run has {self._kind}, the other data have {other._kind}; name data of the "
-                "same kind"
+                f"the run has classes {self.classes[:20]}, the other data {other.classes[:20]}, or "
+                "only one of them has pairs of texts; name data of the same kind"
             )
         return TextClassification(
-            lambda split: (other if split == "test" else self)._texts(split),
+            lambda split: (other if split == "test" else self).rows(split),
             *(self.classes, self.tokenizer, self.max_length, self.loss),
         )
 
     def fingerprint(self, splits: Sequence[Split]) -> str:
         parts = []
-        for texts in map(self._texts, splits):
-            sources = [text.texts for text in texts]
-            parts.append(data.digest_of(self.tokenizer, sources, self.max_length))
-            parts += [f"{text.id} {text.label}" for text in texts]
+        for rows in map(self.rows, splits):
+            texts = [row.texts for row in rows]
+            parts.append(data.digest_of(self.tokenizer, texts, self.max_length))
+            parts += [f"{row.id} {row.label}" for row in rows]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
     def length(self, example: Tokens) -> int:
         return len(example.inputs["input_ids"])
 
-    def train_labels(self) -> Sequence[int]:
-        return [text.label for text in self._texts("train")]
-
     def collate(self, examples: Sequence[Tokens]) -> Batch:
-        lengths = torch.tensor([self.length(example) for example in examples])
-        width = int(lengths.max())
         batch: Batch = {}
         for name in examples[0].inputs:
             fill = (self.tokenizer.pad_token_id or 0) if name == "input_ids" else 0
-            batch[name] = torch.full((len(examples), width), fill)
-            for row, example in zip(batch[name], examples, strict=True):
-                values = torch.from_numpy(example.inputs[name])
-                row[: len(values)] = values
-        batch["attention_mask"] = (torch.arange(width) < lengths.unsqueeze(1)).long()
+            rows = [torch.from_numpy(example.inputs[name]).long() for example in examples]
+            batch[name] = pad_sequence(rows, batch_first=True, padding_value=fill)
+        masks = [torch.ones(self.length(example), dtype=torch.long) for example in examples]
+        batch["attention_mask"] = pad_sequence(masks, batch_first=True)
         batch["labels"] = torch.tensor([example.label for example in examples])
         batch["ids"] = [example.id for example in examples]
         return batch
 
-    def _tokenised(self, texts: Sequence[LabelledText]) -> list[Tokens]:
-        sources = [text.texts for text in texts]
-        rows = data.tokenise(self.tokenizer, sources, self.max_length)
-        return [Tokens(one.id, row, one.label) for one, row in zip(texts, rows, strict=True)]
+    def tokenised(self, rows: Sequence[Row]) -> list[Tokens]:
+        inputs = data.tokenise(self.tokenizer, [row.texts for row in rows], self.max_length)
+        return [Tokens(row.id, one, row.label) for row, one in zip(rows, inputs, strict=True)]
 
 
 # ---------------------------------------------------------------- where texts come from
@@ -244,96 +233,67 @@ class TextClassification(Classification):
 def build(
     config: TextSection, data_root: Path | None, pretrained: str | None
 ) -> TextClassification:
-    """The task on the texts that a recipe names; training and validation data are read now."""
-    names, read = _source(config, data_root)
-    records = functools.cache(lambda split: read(names[split]))
+    """The task on the texts that a recipe names; training data are read now."""
+    find(config, data_root)
+    tokenizer = load_tokenizer(pretrained, data_root)
+    source = _source(config)
+    names = {split: name for split in SPLITS if (name := getattr(source, split)) is not None}
+    records = functools.cache(lambda split: _read(source, names[split], data_root))
     train: Records = records("train")
     classes = sorted(set(train.labels), key=lambda label: (isinstance(label, str), label))
     index = {label: number for number, label in enumerate(classes)}
 
-    def texts(split: Split) -> list[LabelledText]:
-        source: Split = split if split in names else "train"
-        found = records(source)
-        rows = _rows(config, split, len(found.texts), is_held_out="validation" not in names)
-        for label in {found.labels[row] for row in rows} - index.keys():
+    def rows(split: Split) -> list[Row]:
+        part: Split = split if split in names else "train"
+        texts, labels = records(part).texts, records(part).labels
+        if unknown := set(labels) - index.keys():
             raise UserError(
-                f"{found.source}: label {label!r} does not occur in the training data; expected "
-                f"one of {', '.join(map(repr, classes[:20]))}"
+                f"{split} data: label {unknown.pop()!r} does not occur in the training data; "
+                f"expected one of {classes[:20]}"
             )
-        return [
-            LabelledText(f"{names[source]}-{row}", found.texts[row], index[found.labels[row]])
-            for row in rows
-        ]
+        chosen = _chosen(config, split, len(texts), is_held_out="validation" not in names)
+        return [Row(f"{names[part]}-{row}", texts[row], index[labels[row]]) for row in chosen]
 
-    tokenizer, max_length = _tokenizer(config, data_root, pretrained)
-    task = TextClassification(texts, classes, tokenizer, max_length, config.loss)
-    if len(set(task.train_labels())) < 2:
-        raise UserError(
-            f"{train.source}: all {len(task.train_labels())} training examples have one label; at "
-            "least two labels are needed"
-        )
+    max_length = config.max_length or min(tokenizer.model_max_length, _LONG)
+    task = TextClassification(rows, classes, tokenizer, max_length, config.loss)
     task.commit = train.commit
     return task
 
 
-def _tokenizer(
-    config: TextSection, data_root: Path | None, pretrained: str | None
-) -> tuple[Any, int]:
-    """The tokenizer of a model, and the most tokens of an example."""
-    if pretrained is None:
-        raise UserError(
-            f"task.name: {config.name} has texts, but the model has no tokenizer; "
-            "set model.pretrained (encoder) or model.embeddings_from (unrolled)"
-        )
-    tokenizer = load_tokenizer(pretrained, data_root)
-    most = tokenizer.model_max_length
-    if config.max_length is not None and config.max_length > most:
-        raise UserError(
-            f"task.max_length = {config.max_length}: '{pretrained}' reads at most {most} tokens; "
-            "lower it"
-        )
-    return tokenizer, config.max_length or min(most, _LONG)
-
-
-def _rows(config: TextSection, split: Split, size: int, *, is_held_out: bool) -> list[int]:
+def _chosen(config: TextSection, split: Split, size: int, *, is_held_out: bool) -> list[int]:
     """The rows of a split in random order, limited; `is_held_out` validation is part of train."""
     rows = np.random.default_rng(config.data_seed).permutation(size)
     if is_held_out and split != "test":
         held_out = round(config.validation_share * size)
         rows = rows[:held_out] if split == "validation" else rows[held_out:]
     if not len(rows):
-        raise UserError(
-            f"{split} data: no example is left of {size}; add some, or change task.validation_share"
-        )
+        raise UserError(f"{split} data: none is left of {size}; change task.validation_share")
     return rows[: getattr(config.limit, split)].tolist()
 
 
-def _source(
-    config: TextSection, data_root: Path | None
-) -> tuple[dict[Split, str], Callable[[str], Records]]:
-    """The source's names of train, test and, if it has one, validation; and what reads one."""
+def _source(config: TextSection) -> Text:
+    """Which texts are read: those of the section, or of a published dataset."""
     if isinstance(config, Text):
-        text = (config.text,) if isinstance(config.text, str) else tuple(config.text)
-        columns = Columns(text, config.label)
-        names: dict[Split, str] = {"train": config.train, "test": config.test}
-        if config.validation is not None:
-            names["validation"] = config.validation
-        if config.hub is None:
-            # Test data are read later, but a missing file is reported now.
-            data.find_files(config.test, data_root)
-            return names, lambda name: data.read_files(data.find_files(name, data_root), columns)
-        source = HubSet(config.hub, config.subset, config.revision)
-    else:
-        source, columns = PUBLISHED[config.name]
-        source = dataclasses.replace(source, revision=config.revision)
-        test = config.test if isinstance(config, Mnli) else "test"
-        names = {"train": "train", "test": test}
-    return names, lambda name: source.read(name, columns, data_root)
+        return config
+    names = {"train": "train", "test": getattr(config, "test", "test"), "label": "label"}
+    keys = {"name": "text", **names, **PUBLISHED[config.name], "revision": config.revision}
+    return Text.model_validate(keys)
 
 
-def status(config: TextSection, data_root: Path | None) -> Status | None:
-    """What is here of published texts; None for your own."""
-    if config.name not in PUBLISHED:
-        return None
-    names, _ = _source(config, data_root)
-    return PUBLISHED[config.name][0].status([names["train"], names["test"]], data_root)
+def _read(source: Text, name: str, data_root: Path | None) -> Records:
+    """A file or a split of the hub's dataset."""
+    texts = [source.text] if isinstance(source.text, str) else source.text
+    columns = Columns(tuple(texts), source.label)
+    if source.hub is None:
+        return data.read_files(data.find_files(name, data_root), columns)
+    return HubSet(source.hub, source.subset, source.revision).read(name, columns, data_root)
+
+
+def find(config: TextSection, data_root: Path | None) -> None:
+    """Refuse texts that are not here."""
+    source = _source(config)
+    for name in (source.train, source.test):
+        if source.hub is None:
+            data.find_files(name, data_root)
+        else:
+            HubSet(source.hub, source.subset, source.revision).find(name, data_root)

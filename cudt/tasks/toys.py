@@ -16,18 +16,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from cudt.config import tasks as sections
 from cudt.data.loader import Batch
 from cudt.data.video import Footage, Frames, digest_of
 from cudt.tasks.base import IGNORED, Split
-from cudt.tasks.text import Classification
-from cudt.tasks.video import VideoDenoising, windows_task
+from cudt.tasks.text import Classification, Row
+from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import UserError
 
 PRAISE = ("good", "great", "superb", "lovely", "brilliant", "charming", "fine", "moving")
@@ -37,20 +37,10 @@ ADVERBS = ("really", "quite", "rather", "very", "so")
 GRAMMAR = ("the", "was", "not", "and", "but")
 #: The padding word comes first, so that its index is 0.
 VOCABULARY = ("<pad>", *GRAMMAR, *ASPECTS, *ADVERBS, *PRAISE, *BLAME)
-_INDEX = {word: index for index, word in enumerate(VOCABULARY)}
 #: Three clauses of six words at most, joined by two words.
 MAX_LENGTH = 20
 #: Training data come last, so that their number does not change the others.
 _ORDER: tuple[Split, ...] = ("test", "validation", "train")
-
-
-@dataclass(frozen=True)
-class Review:
-    """One review as words; `label` is 1 if it is positive."""
-
-    id: str
-    words: tuple[str, ...]
-    label: int
 
 
 def write_review(rng: random.Random) -> tuple[tuple[str, ...], int]:
@@ -73,7 +63,7 @@ def _clause(rng: random.Random, praises: bool) -> list[str]:
 
 
 class Reviews(Classification):
-    """Two classes: negative and positive."""
+    """Two classes: negative and positive. The texts of an example are its words."""
 
     version = 1
     n_classes = sections.Reviews.n_classes
@@ -83,7 +73,7 @@ class Reviews(Classification):
 
     def __init__(self, config: sections.Reviews) -> None:
         self.loss = config.loss
-        self._splits: dict[Split, list[Review]] = {split: [] for split in _ORDER}
+        self._splits: dict[Split, list[Row]] = {split: [] for split in _ORDER}
         rng = random.Random(config.data_seed)
         # Every review is unique, within and across splits.
         seen: set[tuple[str, ...]] = set()
@@ -92,37 +82,31 @@ class Reviews(Classification):
                 words, label = write_review(rng)
                 if words not in seen:
                     seen.add(words)
-                    reviews.append(Review(f"{split}-{len(reviews)}", words, label))
+                    reviews.append(Row(f"{split}-{len(reviews)}", words, label))
 
-    def examples(self, split: Split) -> Sequence[Review]:
+    def examples(self, split: Split) -> Sequence[Row]:
         return self._splits[split]
 
-    def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Review]:
-        reviews = [
-            Review(str(index), tuple(" ".join(parts).split()), IGNORED)
+    def from_texts(self, texts: Sequence[tuple[str, ...]]) -> Sequence[Row]:
+        known = {*VOCABULARY}
+        made = [
+            Row(str(index), (*" ".join(parts).split(),), IGNORED)
             for index, parts in enumerate(texts)
         ]
-        for review in reviews:
-            unknown = [word for word in review.words if word not in _INDEX]
-            if unknown or not 0 < len(review.words) <= MAX_LENGTH:
-                raise UserError(
-                    f"text {review.id}: a review has 1 to {MAX_LENGTH} of the words "
-                    f"{', '.join(VOCABULARY[1:])}; got {' '.join(unknown or review.words)!r}"
-                )
-        return reviews
+        if not all(0 < len(one.texts) <= MAX_LENGTH and {*one.texts} <= known for one in made):
+            words = ", ".join(VOCABULARY[1:])
+            raise UserError(f"a review has 1 to {MAX_LENGTH} words, which are of: {words}")
+        return made
 
-    def collate(self, examples: Sequence[Review]) -> Batch:
-        rows = [torch.tensor([_INDEX[word] for word in one.words]) for one in examples]
-        words = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    def collate(self, examples: Sequence[Row]) -> Batch:
+        rows = [torch.tensor([VOCABULARY.index(word) for word in one.texts]) for one in examples]
+        words = pad_sequence(rows, batch_first=True)
         return {
             "ids": [review.id for review in examples],
             "input_ids": words,
             "attention_mask": (words > 0).long(),
             "labels": torch.tensor([review.label for review in examples]),
         }
-
-    def train_labels(self) -> Sequence[int]:
-        return [review.label for review in self._splits["train"]]
 
 
 def reviews(config: sections.Reviews, data_root: Path | None, pretrained: str | None) -> Reviews:
@@ -134,30 +118,25 @@ def shapes(
     config: sections.Shapes, data_root: Path | None, pretrained: str | None
 ) -> VideoDenoising:
     """The task `shapes`."""
-    if config.clip_length < config.frames:
-        raise UserError(
-            f"task.clip_length = {config.clip_length}: shorter than task.frames = "
-            f"{config.frames}; raise it"
-        )
     rng = np.random.default_rng(config.data_seed)
     footage: dict[Split, list[Footage]] = {split: [] for split in _ORDER}
     for split, clips in footage.items():
         for number in range(getattr(config, split)):
             frames = make_clip(rng, config.clip_length, config.size)
             clips.append(Footage(f"clip-{number}", frames, digest_of(frames)))
-    return windows_task(config, footage.__getitem__, is_held_out=False)
+    return VideoDenoising(config, footage.__getitem__, has_validation=True)
 
 
 def make_clip(rng: np.random.Generator, length: int, size: int) -> Frames:
     """A clip of two to four shapes that bounce off the edges, (length, size, size), 8 bit."""
     background = _texture(rng, size)
-    rows, columns = np.mgrid[:size, :size] + 0.5
+    pixels = np.mgrid[:size, :size] + 0.5
     shapes = [_Shape(rng, size) for _ in range(rng.integers(2, 5))]
     frames = []
     for time in range(length):
         frame = background.copy()
         for shape in shapes:
-            frame[shape.covers(rows, columns, time)] = shape.shade
+            frame[shape.covers(pixels, time)] = shape.shade
         frames.append(frame.clip(0, 255).round().astype(np.uint8))
     return np.stack(frames)
 
@@ -185,11 +164,11 @@ class _Shape:
         self.speed = rng.uniform(-0.03, 0.03, 2) * size
         self.shade = rng.choice([rng.uniform(10, 50), rng.uniform(200, 250)])
 
-    def covers(self, rows: Frames, columns: Frames, time: int) -> Frames:
+    def covers(self, pixels: Frames, time: int) -> Frames:
         """Which pixels the shape covers after some frames; it bounces off the edges."""
         room = self.size - 2 * self.radius
         folded = np.mod(self.centre + time * self.speed - self.radius, 2 * room)
-        row, column = self.radius + np.minimum(folded, 2 * room - folded)
-        down, across = np.abs(rows - row), np.abs(columns - column)
+        centre = self.radius + np.minimum(folded, 2 * room - folded)
+        down, across = np.abs(pixels - centre[:, None, None])
         distance = np.hypot(down, across) if self.is_disc else np.maximum(down, across)
         return distance <= self.radius

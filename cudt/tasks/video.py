@@ -9,8 +9,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,72 +18,26 @@ from torch import Tensor
 
 from cudt.config.tasks import Folder, Ucsd, VideoSection
 from cudt.data import video as data
-from cudt.data.hub import DEFAULT_ROOT, Status
+from cudt.data.hub import DEFAULT_ROOT
 from cudt.data.loader import Batch
-from cudt.data.video import FRAMES, VIDEOS, Clip, Footage, Frames, find_clips
-from cudt.tasks.base import Split, Task, leaked
+from cudt.data.video import Clip, Footage, Frames
+from cudt.tasks.base import SPLITS, Split, Task, warn_of_leaks
 from cudt.utils.errors import DataWarning, UserError
 
 #: The largest value of a pixel.
 PEAK = 255.0
 
 
-@dataclass(frozen=True)
-class VideoSet:
-    """A dataset of clips: a published one in `<data root>/<folder>`, or in the folder there that
-    its archive unpacks into; or a user's own folders.
-    """
-
-    name: str
-    folder: str
-    homepage: str
-    parts: dict[Split, str]
-    """The folder of each split."""
-    suffixes: Sequence[str] = (*VIDEOS, *FRAMES)
-
-    def clips(self, split: Split, data_root: Path | None) -> list[Clip]:
-        """The clips of a split; none if its folder is missing."""
-        top, part = (data_root or DEFAULT_ROOT) / self.folder, self.parts[split]
-        # Archives unpack into their own folder, which users keep or remove.
-        bases = (top, *sorted(top.glob("[!.]*"))) if self.folder else (top, Path())
-        found = (base / Path(part).expanduser() for base in bases)
-        folder = next((folder for folder in found if folder.is_dir()), None)
-        clips = find_clips(folder, self.suffixes) if folder else []
-        return [replace(one, name=f"{part}/{one.name}") for one in clips] if self.folder else clips
-
-    def how_to_get(self, split: Split, data_root: Path | None) -> str:
-        """What is missing, and where it comes from."""
-        top = (data_root or DEFAULT_ROOT) / self.folder
-        kinds = ", ".join(f"*{suffix}" for suffix in self.suffixes)
-        where = f"download the archive from {self.homepage} and unpack it there"
-        return f"no clips ({kinds}) in a folder {self.parts[split]} in {top}" + (
-            f"; {where}" if self.homepage else " or in the current folder"
-        )
-
-
-def _walkway(name: str) -> VideoSet:
-    homepage = "http://www.svcl.ucsd.edu/projects/anomaly/dataset.htm"
-    parts: dict[Split, str] = {"train": f"{name}/Train", "test": f"{name}/Test"}
-    return VideoSet(name, "ucsd", homepage, parts, (".tif", ".tiff"))
-
-
-#: By the name of the task; those of UCSD by the subset.
+_UCSD = "http://www.svcl.ucsd.edu/projects/anomaly/dataset.htm"
+_AVENUE = "http://www.cse.cuhk.edu.hk/leojia/projects/detectabnormal/dataset.html"
+_SHANGHAITECH = "https://svip-lab.github.io/dataset/campus_dataset.html"
+#: Published sets by task, UCSD by subset: folder below the data root, those of the training and the
+#: test clips in it, homepage.
 PUBLISHED = {
-    "ped1": _walkway("UCSDped1"),
-    "ped2": _walkway("UCSDped2"),
-    "avenue": VideoSet(
-        "Avenue",
-        "avenue",
-        "http://www.cse.cuhk.edu.hk/leojia/projects/detectabnormal/dataset.html",
-        {"train": "training_videos", "test": "testing_videos"},
-        VIDEOS,
-    ),
-    "shanghaitech": VideoSet(
-        "ShanghaiTech",
-        "shanghaitech",
-        "https://svip-lab.github.io/dataset/campus_dataset.html",
-        {"train": "training/videos", "test": "testing/frames"},
-    ),
+    "ped1": ("ucsd", "UCSDped1/Train", "UCSDped1/Test", _UCSD),
+    "ped2": ("ucsd", "UCSDped2/Train", "UCSDped2/Test", _UCSD),
+    "avenue": ("avenue", "training_videos", "testing_videos", _AVENUE),
+    "shanghaitech": ("shanghaitech", "training/videos", "testing/frames", _SHANGHAITECH),
 }
 
 
@@ -113,44 +66,66 @@ class VideoDenoising(Task):
     input_is_answer = True
     windows_of_clips = True
 
-    def __init__(self, windows: Callable[[Split], list[Window]]) -> None:
-        self._windows = functools.cache(windows)
-        self._checked: set[Split] = set()
-
-    @cached_property
-    def shape(self) -> tuple[int, int, int]:
-        """Frames, height and width of a window."""
-        n_frames, height, width = self._windows("train")[0].frames.shape
-        return n_frames, height, width
-
-    @property
-    def n_frames(self) -> int:
-        return self.shape[0]
-
-    @property
-    def height(self) -> int:
-        return self.shape[1]
-
-    @property
-    def width(self) -> int:
-        return self.shape[2]
+    def __init__(
+        self,
+        config: VideoSection,
+        footage: Callable[[Split], Sequence[Footage]],
+        *,
+        has_validation: bool,
+    ) -> None:
+        """Without validation clips, validation is the end of each training clip."""
+        self._config, self._has_validation = config, has_validation
+        self._footage = functools.cache(footage)
+        self._examples: dict[Split, list[Window]] = {}
+        self.n_frames = config.frames
+        self.height = self.width = config.size
 
     def tested_on(self, other: Task) -> VideoDenoising:
-        if not isinstance(other, VideoDenoising):
-            raise UserError("a video task can only be tested on other videos; name such a task")
-        return VideoDenoising(lambda split: (other if split == "test" else self)._windows(split))
+        assert isinstance(other, VideoDenoising)
+        return VideoDenoising(
+            self._config,
+            lambda split: (other if split == "test" else self)._footage(split),
+            has_validation=self._has_validation,
+        )
 
     def examples(self, split: Split) -> Sequence[Window]:
-        if split not in self._checked:
-            self._checked.add(split)
-            train, own = (
-                {id(window.footage): window.footage.digest for window in self._windows(one)}
-                for one in ("train", split)
+        if split not in self._examples:
+            self._examples[split] = self._windows(split)
+            if split == "test" or (split == "validation" and self._has_validation):
+                own, train = (
+                    [clip.digest for clip in self._footage(one)] for one in (split, "train")
+                )
+                warn_of_leaks(split, own, train)
+        return self._examples[split]
+
+    def _windows(self, split: Split) -> list[Window]:
+        """The windows of a split: a stride apart in training, otherwise without overlap."""
+        config, found = self._config, list[Window]()
+        is_cut, held_out = not self._has_validation and split != "test", split == "validation"
+        for clip in self._footage("train" if is_cut else split):
+            start, stop = 0, len(clip.frames)
+            if is_cut:
+                end = round((1 - config.validation_share) * stop)
+                # A clip that is too short for both parts is for training.
+                if min(end, stop - end) >= config.frames:
+                    start, stop = (end, stop) if held_out else (0, end)
+                elif held_out:
+                    continue
+            if stop - start < config.frames:
+                message = f"skipped {split} clip '{clip.name}': shorter than task.frames"
+                warnings.warn(message, DataWarning, stacklevel=2)
+            stride = config.stride if split == "train" else config.frames
+            found += [
+                Window(f"{split}/{clip.name}/{first}", clip, first, config.frames)
+                for first in range(start, stop - config.frames + 1, stride)
+            ]
+        if not found:
+            raise UserError(
+                f"no {split} clip has {config.frames} frames; lower task.frames, or change "
+                "task.validation_share"
             )
-            # Without validation clips, validation is another part of the training clips.
-            others = [digest for clip, digest in own.items() if clip not in train]
-            self._notes |= leaked(split, others, train.values(), "clips")
-        return self._windows(split)
+        order = np.random.default_rng(config.data_seed).permutation(len(found))
+        return [found[index] for index in sorted(order[: getattr(config.limit, split)])]
 
     def collate(self, examples: Sequence[Window]) -> Batch:
         frames = np.stack([window.frames for window in examples])
@@ -172,7 +147,7 @@ class VideoDenoising(Task):
         grey.
         """
         counts: Frames = np.zeros(256, np.int64)
-        for window in self._windows("train"):
+        for window in self.examples("train"):
             counts += np.bincount(window.frames.ravel(), minlength=256)
         n, total, squares = (int(counts @ np.arange(256) ** power) for power in range(3))
         return self.height * self.width * (squares / n - (total / n) ** 2)
@@ -180,7 +155,7 @@ class VideoDenoising(Task):
     def fingerprint(self, splits: Sequence[Split]) -> str:
         digest = hashlib.blake2b(digest_size=8)
         for split in splits:
-            for one in self._windows(split):
+            for one in self.examples(split):
                 line = f"{split} {one.id} {one.footage.digest} {one.start} {one.length}\n"
                 digest.update(line.encode())
         return digest.hexdigest()
@@ -189,92 +164,40 @@ class VideoDenoising(Task):
         return values.detach().round().clamp(0, PEAK).to(torch.uint8).cpu().numpy()
 
 
-def windows_task(
-    config: VideoSection, footage: Callable[[Split], Sequence[Footage]], *, is_held_out: bool
-) -> VideoDenoising:
-    """The task on the clips of each split; `is_held_out` validation is the end of each training
-    clip.
-    """
-    footage = functools.cache(footage)
-
-    def windows(split: Split) -> list[Window]:
-        held_out = is_held_out and split == "validation"
-        found: list[Window] = []
-        for clip in footage("train" if held_out else split):
-            start, stop = 0, len(clip.frames)
-            if is_held_out and split != "test":
-                end = round((1 - config.validation_share) * stop)
-                # A clip that is too short for both parts is for training.
-                if min(end, stop - end) >= config.frames:
-                    start, stop = (end, stop) if held_out else (0, end)
-                elif held_out:
-                    continue
-            if stop - start < config.frames:
-                warnings.warn(
-                    f"skipped {split} clip '{clip.name}': {stop - start} frames, and a window has "
-                    f"{config.frames} (task.frames)",
-                    DataWarning,
-                    stacklevel=2,
-                )
-            stride = config.stride if split == "train" else config.frames
-            found += [
-                Window(f"{split}/{clip.name}/{first}", clip, first, config.frames)
-                for first in range(start, stop - config.frames + 1, stride)
-            ]
-        if not found:
-            raise UserError(
-                f"no {split} clip has {config.frames} frames (task.frames); lower it"
-                f"{' or raise task.validation_share' if held_out else ''}"
-            )
-        order = np.random.default_rng(config.data_seed).permutation(len(found))
-        return [found[index] for index in sorted(order[: getattr(config.limit, split)])]
-
-    return VideoDenoising(windows)
-
-
 # ---------------------------------------------------------------- where clips come from
 
 
 def build(config: VideoSection, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
     """The task on the clips of a published dataset or of your own folders."""
-    known = _known(config)
-    clips: dict[Split, list[Clip]] = {}
-    seen: dict[Path, Split] = {}
-    for split in known.parts:
-        clips[split] = known.clips(split, data_root)
-        if not clips[split]:
-            raise UserError(f"{known.name} {split} data: {known.how_to_get(split, data_root)}")
-        for path in (clip.files[0].resolve() for clip in clips[split]):
-            if seen.setdefault(path, split) != split:
-                raise UserError(
-                    f"{path}: both in task.{seen[path]} and in task.{split}; use folders that "
-                    "share no clips"
-                )
+    validation = config.validation if isinstance(config, Folder) else None
+    splits: tuple[Split, ...] = SPLITS if validation else ("train", "test")
+    clips = {split: _clips(config, split, data_root) for split in splits}
 
     def footage(split: Split) -> list[Footage]:
         return data.prepare(clips[split], config.size, f"{config.name} {split}")
 
-    return windows_task(config, footage, is_held_out="validation" not in clips)
+    return VideoDenoising(config, footage, has_validation=validation is not None)
 
 
-def _known(config: VideoSection) -> VideoSet:
+def _clips(config: VideoSection, split: Split, data_root: Path | None) -> list[Clip]:
+    """The clips of a split; a UserError that says how to get them if there are none."""
+    root, prefix = data_root or DEFAULT_ROOT, ""
     if isinstance(config, Folder):
-        named: dict[Split, str | None] = {
-            "train": config.train,
-            "validation": config.validation,
-            "test": config.test,
-        }
-        return VideoSet("folder", "", "", {split: name for split, name in named.items() if name})
-    return PUBLISHED[config.subset if isinstance(config, Ucsd) else config.name]
+        part, bases, how = getattr(config, split), [root, Path()], " or the current folder"
+    else:
+        subset = config.subset if isinstance(config, Ucsd) else config.name
+        folder, train, test, homepage = PUBLISHED[subset]
+        part, root = train if split == "train" else test, root / folder
+        # Archives unpack into a folder of their own, which users keep or remove.
+        bases, prefix = [root, *sorted(root.glob("[!.]*"))], f"{part}/"
+        how = f"; download the archive from {homepage} and unpack it there"
+    folders = [base / Path(part).expanduser() for base in bases]
+    clips = next((data.find_clips(folder) for folder in folders if folder.is_dir()), [])
+    if not clips:
+        raise UserError(f"{config.name} {split} data: no clips in a folder {part} in {root}{how}")
+    return [Clip(prefix + clip.name, clip.files) for clip in clips]
 
 
-def status(config: VideoSection, data_root: Path | None) -> Status | None:
-    """Which clips of a published dataset are here, or how to get them."""
-    known = _known(config)
-    if isinstance(config, Folder):
-        return None
-    clips = {split: known.clips(split, data_root) for split in known.parts}
-    parts: dict[str, str] = {one: f"{len(clips[one])} clips" for one in clips if clips[one]}
-    missing = [known.how_to_get(split, data_root) for split in clips if not clips[split]]
-    folder = (data_root or DEFAULT_ROOT) / known.folder
-    return Status(known.name, folder, parts, missing[0] if missing else "")
+def find(config: VideoSection, data_root: Path | None) -> None:
+    """Refuse clips that are not here."""
+    build(config, data_root, None)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from math import log
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from tokenizers import processors
+from transformers import AutoModelForCausalLM
 
 from cudt.config.models import Causal
 from cudt.config.tasks import Alpaca as AlpacaSection
@@ -19,8 +17,9 @@ from cudt.config.tasks import Limit
 from cudt.models import causal
 from cudt.noise import DISCRETE
 from cudt.tasks import alpaca
-from cudt.tasks.alpaca import Alpaca, DialogueTokens, fitted_prompt, prompt_text
-from cudt.tasks.base import IGNORED, SPLITS, status_of
+from cudt.tasks.alpaca import Alpaca, Dialogue, fitted_prompt, prompt_text
+from cudt.tasks.base import IGNORED, SPLITS, missing_data
+from cudt.tasks.text import Row
 from cudt.utils.errors import DataWarning, UserError
 from tests.instructions import build, write_instructions
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
@@ -28,29 +27,7 @@ from tests.pretrained import tiny_llama, tiny_llama_tokenizer
 INSTRUCTION = "Sort these words by length, and say which of them is the longest."
 GIVEN = "a list of words that is much longer than it needs to be, from ant to zebra and back again"
 EOS = 1
-REAL = Path(os.environ.get("CUDT_DATA_ROOT", "")) / alpaca.FILE
-
-
-def merging_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer that merges byte pairs: a text may have fewer tokens than its prefix."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=420,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )
-    texts = [prompt_text(INSTRUCTION, GIVEN), prompt_text(INSTRUCTION, "")]
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", 0)]
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
-
-
-BYTES, MERGES = tiny_llama_tokenizer(), merging_tokenizer()
-TOKENIZERS = pytest.mark.parametrize("tokenizer", [BYTES, MERGES], ids=["bytes", "merges"])
+BYTES = tiny_llama_tokenizer()
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +42,15 @@ def folder(tmp_path_factory) -> Path:
 
 def of_texts(*texts: tuple[str, str, str], max_length: int = 400, tokenizer: Any = None) -> Alpaca:
     """A task whose splits all have the same few examples: instruction, input and output."""
-    rows: list[Any] = [(str(number), row) for number, row in enumerate(texts)]
-    read = {"train": rows, "validation": rows, "test": rows}
-    return Alpaca(lambda: read, tokenizer or tiny_llama_tokenizer(), max_length)  # type: ignore[arg-type, return-value]
+    rows = [Row(str(number), row[:2], row[2]) for number, row in enumerate(texts)]
+    return Alpaca(lambda split: rows, tokenizer or tiny_llama_tokenizer(), max_length)
 
 
-def length(text: str, tokenizer: Any = BYTES) -> int:
-    return len(tokenizer(text)["input_ids"])
+def length(text: str) -> int:
+    return len(BYTES(text)["input_ids"])
 
 
-def example_of(output: str, max_length: int, tokenizer: Any = None) -> DialogueTokens:
+def example_of(output: str, max_length: int, tokenizer: Any = None) -> Dialogue:
     task = of_texts((INSTRUCTION, GIVEN, output), max_length=max_length, tokenizer=tokenizer)
     return task.examples("train")[0]
 
@@ -94,30 +70,20 @@ def test_the_template_is_alpacas_with_and_without_an_input():
     )
 
 
-@pytest.mark.parametrize("missing", [1, 7, len(GIVEN) - 1])
-def test_as_little_as_needed_is_cut_from_the_end_of_the_input(missing):
-    most = length(prompt_text(INSTRUCTION, GIVEN)) - missing
-    tokens, is_cut = fitted_prompt(BYTES, INSTRUCTION, GIVEN, most) or ([], False)
-    assert BYTES.decode(tokens[1:]) == prompt_text(INSTRUCTION, GIVEN[:-missing])
-    assert is_cut
-
-
-@TOKENIZERS
-@pytest.mark.parametrize("given", ["", "  \n " + GIVEN])
-def test_the_prompt_fits_every_length_and_keeps_the_template(tokenizer, given):
-    alone = length(prompt_text("", ""), tokenizer)
-    for most in range(alone - 2, length(prompt_text(INSTRUCTION, given), tokenizer) + 2):
-        fitted = fitted_prompt(tokenizer, INSTRUCTION, given, most)
-        if most < alone:
-            assert fitted is None
-            continue
-        assert fitted is not None
-        tokens, is_cut = fitted
-        text = tokenizer.decode(tokens[1:])
+@pytest.mark.parametrize("given", ["", GIVEN])
+def test_the_prompt_fits_every_length_and_keeps_the_template(given):
+    whole, alone = length(prompt_text(INSTRUCTION, given)), length(prompt_text("", ""))
+    for most in range(alone, whole + 2):
+        tokens, is_cut = fitted_prompt(BYTES, INSTRUCTION, given, most) or ([], True)
+        text = BYTES.decode(tokens[1:])
         assert len(tokens) <= most
         assert text.startswith("Below is an instruction that describes a task")
         assert text.endswith("\n\n### Response:\n")
-        assert is_cut == (text != prompt_text(INSTRUCTION, given))
+        assert is_cut == (text != prompt_text(INSTRUCTION, given)) == (most < whole)
+        # The input is cut at its end first.
+        if given and whole - most < len(given):
+            assert text == prompt_text(INSTRUCTION, given[: len(given) - max(0, whole - most)])
+    assert fitted_prompt(BYTES, INSTRUCTION, given, alone - 1) is None
 
 
 def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
@@ -151,33 +117,13 @@ def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_ha
     assert short.start == prompt - 2
 
 
-@TOKENIZERS
-@pytest.mark.parametrize("output", ["a", "zebra " * 60])
-@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
-def test_prompt_and_response_fit_every_length(tokenizer, output):
-    whole = len(tokenizer(output, add_special_tokens=False)["input_ids"]) + 1
-    for max_length in range(250, 600, 7):
-        example = example_of(output, max_length, tokenizer)
-        n_response = len(example.tokens) - example.start
-        assert len(example.tokens) <= max_length
-        assert n_response >= 1
-        assert (example.tokens[-1] == EOS) == (n_response == whole)
-        prompt = tokenizer.decode(example.tokens[1 : example.start].tolist())
-        assert prompt.endswith("\n\n### Response:\n")
-
-
 def test_cut_and_skipped_examples_are_reported_with_their_number():
     texts = [("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")]
     texts += [("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")]
     task = of_texts(*texts, max_length=260)
-    with pytest.warns(DataWarning, match=r"train, 5 examples: 1 prompts cut, 1 responses cut, 2 "):
+    with pytest.warns(DataWarning, match=r"5 instructions: 2 cut, 2 skipped without a response"):
         assert [example.id for example in task.examples("train")] == ["0", "1", "2"]
-    assert task.notes() == {
-        "train: prompts cut": 1,
-        "train: responses cut": 1,
-        "train: skipped without a response": 2,
-    }
-    with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 1 train examples has"):
+    with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 1 instructions has"):
         of_texts(("Say.", "", " ")).examples("train")
 
 
@@ -188,8 +134,8 @@ def test_labels_are_the_next_tokens_if_these_belong_to_the_response():
     task = of_texts(("Say.", "", "a"))
     task.tokenizer.pad_token = task.tokenizer.eos_token
     examples = [
-        DialogueTokens("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3),
-        DialogueTokens("y", torch.tensor([0, 9, 1]).numpy(), 2),
+        Dialogue("x", torch.tensor([0, 7, 8, 20, 21, 1]).numpy(), 3),
+        Dialogue("y", torch.tensor([0, 9, 1]).numpy(), 2),
     ]
     batch = task.collate(examples)
     _ = IGNORED
@@ -202,28 +148,23 @@ def test_labels_are_the_next_tokens_if_these_belong_to_the_response():
     assert [task.length(example) for example in examples] == [6, 3]
 
 
-def chosen(batch: dict[str, Any]) -> list[set[int]]:
-    return [{*(row != IGNORED).nonzero().squeeze(1).tolist()} for row in batch["labels"]]
-
-
 def test_a_thinned_batch_keeps_some_labels_of_each_example_all_equally_often():
     task = of_texts(("Say.", "", "red and blue"), ("Say.", "", "no"))
     batch = task.collate(task.examples("train"))
     counts = torch.zeros(batch["labels"].shape)
     for seed in range(400):
         few = task.thinned(batch, 4, seed)
-        counts += few["labels"] != IGNORED
-        assert [len(one) for one in chosen(few)] == [4, 3]
         kept = few["labels"] != IGNORED
+        counts += kept
+        assert kept.sum(1).tolist() == [4, 3]
         assert torch.equal(few["labels"][kept], batch["labels"][kept])
         assert torch.equal(kept.flatten().nonzero().squeeze(1), few["labelled"])
-    again = task.thinned(batch, 4, 0)
-    assert torch.equal(again["labels"], task.thinned(batch, 4, 0)["labels"])
+    again = task.thinned(batch, 4, 399)
+    assert torch.equal(again["labels"], few["labels"])
     # Each of 13 labels in 4 of 13 draws, up to four standard errors.
     drawn = counts[0][batch["labels"][0] != IGNORED] / 400
     assert len(drawn) == 13
     assert ((drawn - 4 / 13).abs() < 4 * (4 / 13 * 9 / 13 / 400) ** 0.5).all()
-    assert all(few[name] is batch[name] for name in ("input_ids", "attention_mask", "ids"))
 
 
 # ---------------------------------------------------------------- losses
@@ -270,16 +211,10 @@ def test_every_instruction_is_in_one_split_by_seed_and_a_limit_changes_no_other(
     assert ids(build(folder, pretrained, data_seed=1)) != whole
     few = ids(build(folder, pretrained, limit=Limit(train=5, test=3)))
     assert few == [whole[0][:5], whole[1], whole[2][:3]]
+    other = build(folder, pretrained, max_length=399)
+    assert other.fingerprint(SPLITS) != build(folder, pretrained).fingerprint(SPLITS)
     with pytest.raises(UserError, match="40 instructions are too few for three splits"):
         build(folder, pretrained, validation_share=0.001).examples("train")
-
-
-def test_examples_of_the_training_data_are_reported(folder, pretrained):
-    # Every other one of the 40 instructions is one of four.
-    task = build(folder, pretrained)
-    with pytest.warns(DataWarning, match="test data: examples that are also in the training data"):
-        task.examples("test")
-    assert task.notes()["test: examples that are also in the training data"] > 0
 
 
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
@@ -302,41 +237,12 @@ def test_discrete_noise_changes_prompts_but_not_responses(folder, pretrained):
 def test_without_a_file_the_published_dataset_is_read_below_the_data_root(
     folder, pretrained, tmp_path
 ):
-    section = AlpacaSection(name="alpaca", max_length=400, validation_share=0.2, test_share=0.2)
-    missing = status_of(section, tmp_path)
-    assert missing is not None
-    assert "`hf download tatsu-lab/alpaca --repo-type dataset" in missing.problem
+    section = AlpacaSection(name="alpaca")
+    assert "`hf download tatsu-lab/alpaca --repo-type dataset" in missing_data(section, tmp_path)
     (tmp_path / "alpaca").mkdir()
     (tmp_path / alpaca.FILE).write_text((folder / "own.json").read_text())
     published = build(tmp_path, pretrained, file=None)
     assert published.fingerprint(SPLITS) == build(folder, pretrained).fingerprint(SPLITS)
-    found = status_of(section, tmp_path)
-    assert found is not None
-    assert (found.parts, found.problem) == ({"train": "alpaca_data.json"}, "")
-    pinned = build(tmp_path, pretrained, file=None, revision="v1")
-    with pytest.raises(UserError, match=r"task\.revision = 'v1'"):
-        pinned.examples("train")
-
-
-def test_the_fingerprint_changes_with_data_split_and_length(folder, tmp_path, pretrained):
-    fingerprint = build(folder, pretrained).fingerprint(SPLITS)
-    rows = json.loads((folder / "own.json").read_text())
-    (tmp_path / "own.json").write_text(json.dumps([*rows[:-1], {**rows[-1], "output": "red"}]))
-    assert build(tmp_path, pretrained).fingerprint(SPLITS) != fingerprint
-    for changes in ({"max_length": 399}, {"data_seed": 1}, {"limit": Limit(train=23)}):
-        assert build(folder, pretrained, **changes).fingerprint(SPLITS) != fingerprint
-
-
-@pytest.mark.skipif(not REAL.is_file(), reason="needs real data: set CUDT_DATA_ROOT")
-@pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
-def test_the_real_instructions_are_read_and_begin_with_the_template(pretrained):
-    limit = Limit(train=100, validation=20, test=20)
-    task = build(REAL.parents[1], pretrained, file=None, limit=limit, max_length=512)
-    # A few of the published instructions have no output.
-    assert 95 <= len(task.examples("train")) <= 100
-    for example in task.examples("train"):
-        prompt = task.tokenizer.decode(example.tokens[1 : example.start])
-        assert prompt.startswith("Below is an instruction that describes a task")
-        assert prompt.endswith("### Response:\n")
-        assert example.start < len(example.tokens) <= 512
-    assert 2 < task.reference_loss() < 4
+    assert missing_data(section, tmp_path) == ""
+    with pytest.raises(UserError, match=r"`hf download tatsu-lab/alpaca .* --revision v1`"):
+        build(tmp_path, pretrained, file=None, revision="v1").examples("train")

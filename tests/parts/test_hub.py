@@ -33,9 +33,6 @@ def change(file: Path, **values: object) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
 
 
-# ---------------------------------------------------------------- where models are
-
-
 def test_a_model_is_found_as_a_path_below_the_data_root_and_in_a_package(
     folder, tmp_path, monkeypatch
 ):
@@ -44,13 +41,16 @@ def test_a_model_is_found_as_a_path_below_the_data_root_and_in_a_package(
     tiny_pretrained(tmp_path / "some_weights" / "model")
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in (str(folder), "owner/tiny", "package:some_weights/model"):
-        model = hub.load_encoder(name, tmp_path)
+        model = hub.load_encoder(name, tmp_path, "eager")
         assert type(model).__name__ == "BertModel"
+        assert model.config._attn_implementation == "eager"
         assert {weight.dtype for weight in model.parameters()} == {torch.float32}
         assert hub.load_tokenizer(name, tmp_path)("good film")["input_ids"][0] == 2
         assert hub.commit_of(name, tmp_path) is None
         hub.check(name, tmp_path)
     assert "no Python package 'no_such' is installed" in error_of("package:no_such/model")
+    with pytest.raises(UserError, match=r"set model\.pretrained"):
+        hub.load_tokenizer(None, None)
 
 
 def test_a_model_in_the_hubs_cache_is_loaded_without_a_network(tmp_path, monkeypatch):
@@ -65,10 +65,10 @@ def test_a_model_in_the_hubs_cache_is_loaded_without_a_network(tmp_path, monkeyp
         hub.check(name, tmp_path)
         assert hub.commit_of(name, tmp_path) == commit
         assert type(hub.load_encoder(name, tmp_path)).__name__ == "BertModel"
+    # A folder has no versions, so a recipe with a version never reads one.
+    tiny_pretrained(tmp_path / "models" / "owner" / "tiny")
     other = PretrainedName("owner/tiny", revision="v2")
     assert "`hf download owner/tiny --revision v2`" in error_of(other, tmp_path)
-    with pytest.raises(UserError, match="not on this machine"):
-        hub.check(other, tmp_path)
 
 
 def test_without_a_network_the_error_has_the_download_command(tmp_path):
@@ -77,24 +77,6 @@ def test_without_a_network_the_error_has_the_download_command(tmp_path):
     with pytest.raises(UserError, match="not on this machine") as error:
         hub.check("owner/name", tmp_path)
     assert how in str(error.value)
-    for name in ("no such folder", "a/b/c"):
-        with pytest.raises(UserError, match=r"name a folder, or a model on the hub"):
-            hub.check(name, None)
-
-
-def test_a_version_of_a_folder_is_refused(folder, tmp_path):
-    for name in (str(folder), "owner/tiny"):
-        pinned = PretrainedName(name, revision="v1")
-        assert "model.revision = 'v1'" in error_of(pinned, tmp_path)
-
-
-# ---------------------------------------------------------------- what a folder holds
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_the_implementation_of_attention_is_that_of_the_recipe(folder, attention):
-    model = hub.load_encoder(str(folder), None, attention)
-    assert model.config._attn_implementation == attention
 
 
 def test_missing_weights_and_weights_of_another_shape_are_refused(folder):
@@ -103,16 +85,12 @@ def test_missing_weights_and_weights_of_another_shape_are_refused(folder):
     lost = next(key for key in weights if "layer.1" in key)
     kept = {key: weight for key, weight in weights.items() if key != lost}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    assert f"1 weights of BertModel do not fit: {lost} is missing" in error_of(str(folder))
+    assert f"1 weights of BertModel are missing, such as {lost}" in error_of(str(folder))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     change(folder / "config.json", vocab_size=300)
-    assert "has the shape (62, 16), and config.json describes (300, 16)" in error_of(str(folder))
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_damaged_folder_is_named(name, folder):
-    (folder / name).write_bytes(b"junk")
-    assert error_of(str(folder)).startswith(f"model '{folder}' in {folder}: cannot be read")
+    assert "mismatch" in error_of(str(folder))
+    (folder / "model.safetensors").write_bytes(b"junk")
+    assert error_of(str(folder)).endswith(f"check the files in {folder}")
 
 
 def test_the_code_in_a_models_folder_is_never_run(folder, tmp_path, monkeypatch):
@@ -124,11 +102,3 @@ def test_the_code_in_a_models_folder_is_never_run(folder, tmp_path, monkeypatch)
     change(folder / "config.json", model_type="own-bert")
     assert "custom code" in error_of(str(folder))
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_tokenizer_of_another_model_is_refused(folder):
-    tokenizer = hub.load_tokenizer(str(folder), None)
-    hub.check_vocabulary(tokenizer, len(tokenizer) + 2, "tiny")
-    for n_embeddings in (len(tokenizer) - 1, 3 * len(tokenizer)):
-        with pytest.raises(UserError, match="use a tokenizer and a model that belong together"):
-            hub.check_vocabulary(tokenizer, n_embeddings, "tiny")

@@ -42,22 +42,16 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-# ---------------------------------------------------------------- training
-
-
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
-@pytest.mark.parametrize("size", [1, 7, 32, 1001])
+@pytest.mark.parametrize("size", [1, 32, 1001])
 def test_an_epoch_uses_each_example_at_most_once_in_full_updates(lengths, size):
     epoch = updates(1000, size, rng(), lengths)
     assert epoch.shape == (1000 // size, size)
     assert len(set(epoch.flatten().tolist())) == epoch.size
     assert set(epoch.flatten().tolist()) <= set(range(1000))
     assert np.array_equal(updates(1000, size, rng(), lengths), epoch)
-
-
-def test_without_lengths_updates_are_slices_of_one_permutation():
-    order = rng().permutation(100)
-    assert updates(100, 32, rng()).tolist() == order[:96].reshape(3, 32).tolist()
+    if lengths is None:
+        assert epoch.flatten().tolist() == rng().permutation(1000)[: epoch.size].tolist()
 
 
 def test_grouped_updates_have_little_padding_and_are_not_sorted_by_length():
@@ -75,8 +69,6 @@ def test_a_pool_has_fifty_updates_so_that_each_epoch_groups_other_examples():
     epoch = updates(400, 2, rng(), range(400))
     pools = [set(pool) for pool in rng().permutation(400).reshape(4, 100).tolist()]
     assert all(any(set(pair) <= pool for pool in pools) for pair in epoch.tolist())
-    neighbours = {frozenset((first, first + 1)) for first in range(0, 400, 2)}
-    assert {frozenset(pair) for pair in epoch.tolist()} != neighbours
 
 
 def test_processes_and_micro_batches_share_each_update():
@@ -88,10 +80,7 @@ def test_processes_and_micro_batches_share_each_update():
         assert sorted(np.concatenate(mine).tolist()) == sorted(update.tolist())
 
 
-# ---------------------------------------------------------------- evaluation
-
-
-@pytest.mark.parametrize("size", [1, 3, 7, 100])
+@pytest.mark.parametrize("size", [1, 3, 100])
 def test_every_example_is_in_one_batch_longest_first(size):
     examples = [3, 1, 4, 1, 5, 9, 2]
     groups = [batch["ids"] for batch in batches(Numbers(), examples, size, CPU)]
@@ -105,16 +94,12 @@ def test_shares_are_of_one_size_and_cover_everything():
     assert shared([], (0, 2)) == []
 
 
-# ---------------------------------------------------------------- loading
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_come_in_order_and_draw_nothing_from_the_global_generator(workers):
     before = torch.get_rng_state()
     loader = Loader(Numbers(), range(6), CPU, workers)
     first = list(loader.load(GROUPS))
     assert [batch["ids"] for batch in first] == GROUPS
-    assert [lengths_of(batch) for batch in first] == [[5, 1], [3], [2, 4, 6], [6, 6]]
     again = list(loader.load(GROUPS[1:2]))
     assert [batch["ids"] for batch in again] == GROUPS[1:2]
     # Workers stay from pass to pass, and are other processes.

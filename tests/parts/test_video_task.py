@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +13,21 @@ import torch
 from typer.testing import CliRunner
 
 from cudt.cli import main as cli
-from cudt.config.tasks import TASKS, Folder, VideoSection
+from cudt.config.tasks import TASKS, VideoSection
 from cudt.data.video import Footage, digest_of
-from cudt.tasks.base import SEEN, SPLITS, Split, build_task, published
-from cudt.tasks.video import VideoDenoising, windows_task
+from cudt.tasks.base import SEEN, SPLITS, Split, build_task, missing_data
+from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import DataWarning, UserError
 from tests.shapes import tiny_videos
-from tests.videos import (
-    drift,
-    noise,
-    write_avenue,
-    write_frames,
-    write_shanghaitech,
-    write_ucsd,
-    write_video,
-)
-
-WRITERS = {"ucsd": write_ucsd, "avenue": write_avenue, "shanghaitech": write_shanghaitech}
+from tests.videos import drift, noise, write_frames, write_video
 
 REAL = os.environ.get("CUDT_DATA_ROOT")
-real_data = pytest.mark.skipif(
-    not REAL, reason="needs real data: set CUDT_DATA_ROOT to the folder that holds it"
-)
+#: Training and test clips of the published sets, as their archives unpack.
+SETS = {
+    "ucsd": ("UCSD_Anomaly_Dataset.v1p2/", "UCSDped2/Train/Train{:03d}", "UCSDped2/Test/Test001"),
+    "avenue": ("Avenue Dataset/", "training_videos/{:02d}", "testing_videos/01"),
+    "shanghaitech": ("", "training/videos/01_{:03d}", "testing/frames/01_0014"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -43,26 +35,20 @@ def cache(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("CUDT_CACHE", str(tmp_path / "cache"))
 
 
-def clip(name: str, length: int, seed: int = 0, corner: int = 0) -> Footage:
-    """A clip whose frames differ; each starts with its number."""
-    frames = noise(seed, length, 6, 7)
-    frames[:, 0, 0] = np.arange(length)
-    frames[:, 5, 6] = corner
+def clip(name: str, length: int, seed: int = 0) -> Footage:
+    frames = noise(seed, length, 6, 6)
     return Footage(name, frames, digest_of(frames))
 
 
-def task(
-    train: list[Footage] | None = None, validation: list[Footage] | None = None, **changes: Any
-) -> VideoDenoising:
+def task(*train: Footage, **changes: Any) -> VideoDenoising:
     """By default two training clips of 24 frames, and a test clip of 13."""
     clips = {
-        "train": train or [clip("a", 24), clip("b", 24, seed=1)],
-        "validation": validation or [],
+        "train": train or (clip("a", 24), clip("b", 24, seed=1)),
         "test": [clip("c", 13, seed=2)],
     }
-    settings = {"name": "video", "frames": 4, "stride": 2, "validation_share": 0.25, **changes}
-    section = VideoSection.model_validate(settings)
-    return windows_task(section, lambda split: clips[split], is_held_out=validation is None)
+    settings = {"name": "video", "frames": 4, "stride": 2, "size": 6, "validation_share": 0.25}
+    section = VideoSection.model_validate({**settings, **changes})
+    return VideoDenoising(section, lambda split: clips[split], has_validation=False)
 
 
 def starts(made: VideoDenoising, split: Split) -> dict[str, list[int]]:
@@ -79,12 +65,11 @@ def test_training_windows_are_a_stride_apart_and_the_others_do_not_overlap():
     made = task()
     assert starts(made, "train") == {"a": [*range(0, 15, 2)], "b": [*range(0, 15, 2)]}
     assert starts(made, "validation") == {"a": [18], "b": [18]}
-    assert starts(made, "test") == {"c": [0, 4, 8]}
     assert [window.id for window in made.examples("test")] == ["test/c/0", "test/c/4", "test/c/8"]
 
 
 def test_the_end_of_each_training_clip_is_for_validation_and_shares_no_frame_with_training():
-    made = task([clip("a", 24), clip("b", 40, seed=1), clip("short", 13)], stride=1)
+    made = task(clip("a", 24), clip("b", 40, seed=1), clip("short", 13), stride=1)
     for name, cut in {"a": 18, "b": 30}.items():
         assert max(starts(made, "train")[name]) + 4 == cut
         assert min(starts(made, "validation")[name]) == cut
@@ -93,21 +78,11 @@ def test_the_end_of_each_training_clip_is_for_validation_and_shares_no_frame_wit
     assert "short" not in starts(made, "validation")
 
 
-def test_validation_clips_are_used_completely():
-    made = task([clip("a", 8)], [clip("v", 9, seed=4)])
-    assert starts(made, "train") == {"a": [0, 2, 4]}
-    assert starts(made, "validation") == {"v": [0, 4]}
-
-
 def test_a_clip_shorter_than_a_window_is_skipped_and_a_split_of_them_is_refused():
-    made = task([clip("a", 24), clip("walk/3", 3)])
-    with pytest.warns(DataWarning, match="skipped train clip 'walk/3': 3 frames, and a window has"):
-        assert list(starts(made, "train")) == ["a"]
-    made = task([clip("a", 9)])
-    with pytest.raises(
-        UserError, match=r"no validation clip has 4 .* raise task\.validation_share"
-    ):
-        made.examples("validation")
+    with pytest.warns(DataWarning, match="skipped train clip 'walk/3': shorter than task.frames"):
+        assert list(starts(task(clip("a", 24), clip("walk/3", 3)), "train")) == ["a"]
+    with pytest.raises(UserError, match="no validation clip has 4 frames"):
+        task(clip("a", 9)).examples("validation")
 
 
 def test_a_limit_draws_windows_by_seed_and_keeps_their_order():
@@ -121,87 +96,18 @@ def test_a_limit_draws_windows_by_seed_and_keeps_their_order():
 
 
 def test_the_fingerprint_changes_with_the_data():
-    b = clip("b", 24, seed=1)
-    others = [
-        task(),
-        task([clip("a", 24, corner=1), b]),
-        task([clip("x", 24), b]),
-        task([b, clip("a", 24)]),
-        task(stride=1),
-        task(frames=5),
-        task(validation_share=0.5),
-        task(limit={"train": 5}),
-    ]
+    a, b = clip("a", 24), clip("b", 24, seed=1)
+    others = [task(), task(clip("a", 24, seed=3), b), task(clip("x", 24), b), task(b, a)]
+    others += [task(stride=1), task(frames=5), task(validation_share=0.5), task(limit={"train": 5})]
     assert len({other.fingerprint(SPLITS) for other in others}) == len(others)
     assert task().fingerprint(SPLITS) == others[0].fingerprint(SPLITS)
 
 
 def test_clips_of_the_training_data_are_reported():
-    made = task([clip("a", 24), clip("c2", 13, seed=2)])
-    with pytest.warns(DataWarning, match="clips that are also in the training data: 1 of 1 clips"):
+    made = task(clip("a", 24), clip("c2", 13, seed=2))
+    with pytest.warns(DataWarning, match="test data: 1 of 1 are also in the training data"):
         made.examples("test")
     made.examples("validation")
-    assert made.notes() == {"test: clips that are also in the training data": 1}
-
-
-# ---------------------------------------------------------------- batches, loss and metric
-
-
-@pytest.fixture
-def answered() -> tuple[VideoDenoising, dict[str, Any], torch.Tensor]:
-    made = task()
-    batch = made.collate(made.examples("test"))
-    values = np.random.default_rng(5).normal(120, 80, batch["frames"].shape)
-    return made, batch, torch.from_numpy(values).float()
-
-
-def test_a_batch_has_the_frames_of_its_windows(answered):
-    made, batch, _ = answered
-    assert batch["frames"].dtype == torch.uint8
-    assert batch["frames"].shape == (3, made.n_frames, made.height, made.width) == (3, 4, 6, 7)
-    source = made.examples("test")[0].footage.frames
-    assert np.array_equal(batch["frames"].flatten(0, 1).numpy(), source[:12])
-
-
-def test_the_loss_equals_a_literal_loop(answered):
-    made, batch, answer = answered
-    expected = [0.0] * 3
-    for index, value in np.ndenumerate(answer.numpy()):
-        expected[index[0]] += (float(value) - float(batch["frames"][index])) ** 2 / 4
-    assert made.losses(answer, batch).tolist() == pytest.approx(expected, rel=1e-5)
-
-
-def test_rmse_and_psnr_are_those_of_all_pixels(answered):
-    made, batch, answer = answered
-    mean_score = made.scores(answer, batch).mean().item()
-    error = np.sqrt(np.mean((batch["frames"].numpy().astype(float) - answer.numpy()) ** 2))
-    assert made.metric(mean_score) == pytest.approx(error, rel=1e-5)
-    psnr = pytest.approx(20 * math.log10(255 / error), rel=1e-5)
-    assert made.further_metrics(mean_score) == {"PSNR": psnr}
-    assert made.further_metrics(0.0) == {"PSNR": math.inf}
-
-
-@pytest.mark.parametrize("limit", [{}, {"train": 3}])
-def test_the_reference_is_the_loss_of_the_best_uniform_grey(limit):
-    made = task(limit=limit)
-    batch = made.collate(made.examples("train"))
-    pixels = batch["frames"].double()
-    reference = made.reference_loss()
-    assert reference == pytest.approx(6 * 7 * pixels.var(correction=0).item(), rel=1e-12)
-
-    def loss(shade: float) -> float:
-        return made.losses(torch.full(pixels.shape, shade), batch).mean().item()
-
-    grey = pixels.mean().item()
-    assert loss(grey) == pytest.approx(reference, rel=1e-5)
-    assert min(loss(grey - 2), loss(grey + 2)) > reference
-
-
-def test_images_are_rounded_and_clamped_to_8_bits():
-    values = torch.tensor([-3.0, 0.4, 0.6, 254.7, 300.0], requires_grad=True).reshape(1, 1, 1, 5)
-    picture = task().pictures(values)
-    assert picture.dtype == np.uint8
-    assert picture.tolist() == [[[[0, 0, 1, 255, 255]]]]
 
 
 def test_windows_of_one_clip_are_one_measurement():
@@ -211,117 +117,116 @@ def test_windows_of_one_clip_are_one_measurement():
     assert made.independent(["a/0", "a/1"]) == ["a/0", "a/1"]
 
 
-# ---------------------------------------------------------------- own folders
+# ---------------------------------------------------------------- loss and metrics
 
 
-@pytest.fixture
-def root(tmp_path, monkeypatch) -> Path:
-    """A data root in the current folder, with training and test clips of both kinds."""
-    monkeypatch.chdir(tmp_path)
-    write_frames(tmp_path / "root" / "mine" / "walk", noise(0, 12, 10, 14), "png")
-    write_video(tmp_path / "root" / "mine" / "b.avi", drift(0, 10))
-    write_video(tmp_path / "root" / "test" / "c.mp4", drift(1, 9))
-    return tmp_path / "root"
+def test_loss_rmse_and_psnr_are_those_of_all_pixels():
+    made = task()
+    batch = made.collate(made.examples("test"))
+    assert batch["frames"].shape == (3, made.n_frames, made.height, made.width) == (3, 4, 6, 6)
+    clean = made.examples("test")[0].footage.frames[:12].reshape(3, 4, 6, 6)
+    assert np.array_equal(batch["frames"].numpy(), clean)
+    answer = np.random.default_rng(5).normal(120, 80, clean.shape)
+    squares = (answer - clean.astype(float)) ** 2
+    losses = made.losses(torch.from_numpy(answer), batch).tolist()
+    assert losses == pytest.approx([one.sum() / 4 for one in squares])
+    mean_score = made.scores(torch.from_numpy(answer), batch).mean().item()
+    error = math.sqrt(squares.mean())
+    assert made.metric(mean_score) == pytest.approx(error)
+    psnr = pytest.approx(20 * math.log10(255 / error))
+    assert made.further_metrics(mean_score) == {"PSNR": psnr}
+    assert made.further_metrics(0.0) == {"PSNR": math.inf}
 
 
-def own(train: str = "mine", test: str = "test", **changes: Any) -> VideoDenoising:
-    settings = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3, **changes}
-    section = Folder.model_validate({"name": "folder", "train": train, "test": test, **settings})
-    made = build_task(section, Path("root"), None)
-    assert isinstance(made, VideoDenoising)
-    return made
+def test_the_reference_is_the_loss_of_the_best_uniform_grey():
+    made = task(limit={"train": 3})
+    batch = made.collate(made.examples("train"))
+    pixels = batch["frames"].double()
+
+    def loss(shade: float) -> float:
+        return made.losses(torch.full_like(pixels, shade), batch).mean().item()
+
+    grey = pixels.mean().item()
+    assert made.reference_loss() == pytest.approx(loss(grey), rel=1e-12)
+    assert min(loss(grey - 2), loss(grey + 2)) > made.reference_loss()
 
 
-@pytest.mark.usefixtures("root")
-def test_own_folders_are_below_the_data_root_or_the_current_folder():
-    made = own()
-    assert {name: len(found) for name, found in starts(made, "train").items()} == {
-        "b.avi": 5,
-        "walk": 6,
-    }
-    assert starts(made, "test") == {"c.mp4": [0, 3, 6]}
-    assert own("root/mine", str(Path("root/test").resolve())).fingerprint(SPLITS) == (
-        made.fingerprint(SPLITS)
-    )
+def test_images_are_rounded_and_clamped_to_8_bits():
+    values = torch.tensor([-3.0, 0.4, 0.6, 254.7, 300.0], requires_grad=True).reshape(1, 1, 1, 5)
+    picture = task().pictures(values)
+    assert picture.dtype == np.uint8
+    assert picture.tolist() == [[[[0, 0, 1, 255, 255]]]]
 
 
-@pytest.mark.usefixtures("root")
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"train": "gone"}, "folder train data: no clips .* in a folder gone in root or in the"),
-        ({"test": "mine/b.avi"}, "folder test data: no clips"),
-        ({"test": "mine"}, r"both in task\.train and in task\.test"),
-    ],
-)
-def test_folders_without_clips_and_clips_in_two_splits_are_refused(changes, message):
-    with pytest.raises(UserError, match=message):
-        own(**changes)
-
-
-# ---------------------------------------------------------------- published datasets
+# ---------------------------------------------------------------- where clips come from
 
 
 def section(name: str, **changes: Any) -> Any:
     shape = {"frames": 3, "stride": 1, "size": 8, "validation_share": 0.3}
-    values = {"name": name, **shape, **changes}
-    return TASKS[name].model_validate(values)
+    return TASKS[name].model_validate({"name": name, **shape, **changes})
 
 
-@pytest.mark.parametrize(
-    ("name", "train", "test"),
-    [
-        ("ucsd", "UCSDped2/Train/Train{:03d}", "UCSDped2/Test/Test001"),
-        ("avenue", "training_videos/{:02d}.avi", "testing_videos/01.avi"),
-        ("shanghaitech", "training/videos/01_{:03d}.avi", "testing/frames/01_0014"),
-    ],
-)
-def test_published_sets_are_found_where_their_archives_unpack(name, train, test, tmp_path):
-    with pytest.raises(UserError, match=r"download the archive from http"):
-        build_task(section(name), tmp_path, None)
-    WRITERS[name](tmp_path)
+def write_set(root: Path, name: str) -> None:
+    archive, train, test = SETS[name]
+    for number, length in ((1, 12), (2, 10), (10, 11)):
+        frames = noise(number, length, 16, 24)
+        write_frames(root / name / archive / train.format(number), frames)
+    write_frames(root / name / archive / test, noise(len(name), 9, 16, 24))
+
+
+def test_own_folders_are_below_the_data_root_or_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "root"
+    write_frames(root / "mine" / "walk", noise(0, 12, 10, 14), "png")
+    write_video(root / "mine" / "b.avi", drift(0, 10))
+    write_video(root / "test" / "c.mp4", drift(1, 9))
+
+    def own(train: str, test: str) -> Any:
+        return build_task(section("folder", train=train, test=test), Path("root"), None)
+
+    made = own("mine", "test")
+    found = starts(made, "train")
+    assert {name: len(of_clip) for name, of_clip in found.items()} == {"b.avi": 5, "walk": 6}
+    assert starts(made, "test") == {"c.mp4": [0, 3, 6]}
+    again = own("root/mine", str((root / "test").resolve()))
+    assert again.fingerprint(SPLITS) == made.fingerprint(SPLITS)
+    with pytest.raises(UserError, match="folder train data: no clips in a folder gone in root or"):
+        own("gone", "test")
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_published_sets_are_found_where_their_archives_unpack(name, tmp_path):
+    assert "download the archive from http" in missing_data(section(name), tmp_path)
+    write_set(tmp_path, name)
+    assert missing_data(section(name), tmp_path) == ""
     made = build_task(section(name), tmp_path, None)
     names = dict.fromkeys(window.footage.name for window in made.examples("train"))
-    assert list(names) == [train.format(number) for number in (1, 2, 10)]
+    assert list(names) == [SETS[name][1].format(number) for number in (1, 2, 10)]
     ids = [window.id for window in made.examples("test")]
-    assert ids == [f"test/{test}/{start}" for start in (0, 3, 6)]
+    assert ids == [f"test/{SETS[name][2]}/{start}" for start in (0, 3, 6)]
 
 
 def test_the_test_clips_of_another_task_replace_those_of_a_task(tmp_path):
-    for write in (write_ucsd, write_avenue):
-        write(tmp_path)
+    for name in ("ucsd", "avenue"):
+        write_set(tmp_path, name)
     walkway, avenue = (build_task(section(name), tmp_path, None) for name in ("ucsd", "avenue"))
     tested = walkway.tested_on(avenue)
     assert tested.fingerprint(SEEN) == walkway.fingerprint(SEEN)
     assert tested.fingerprint(["test"]) == avenue.fingerprint(["test"])
 
 
-def test_cudt_data_says_what_is_here_and_how_to_get_the_rest(tmp_path, monkeypatch):
-    for write in (write_ucsd, write_avenue):
-        write(tmp_path / "root")
-    (tmp_path / "root" / "avenue" / "Avenue Dataset" / "testing_videos" / "01.avi").unlink()
-    shutil.rmtree(tmp_path / "root" / "ucsd" / "UCSD_Anomaly_Dataset.v1p2" / "UCSDped1")
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(cli.app, ["data", "--data-root", "root"], catch_exceptions=False)
-    lines = done.output.splitlines()
-    names = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
-    assert names == [one.name for one in published(Path("root"))]
-    assert len(names) == 7
-    for name, status in {
-        "UCSDped2": "complete",
-        "Avenue": "partial",
-        "UCSDped1": "missing",
-    }.items():
-        assert any(line.split()[:2] == [name, status] for line in lines)
-    assert "    train: 3 clips" in lines
-    assert any("`hf download stanfordnlp/imdb --repo-type dataset" in line for line in lines)
-    prepare = ["data", "--prepare", "smoke-video"]
-    done = CliRunner().invoke(cli.app, prepare, catch_exceptions=False)
-    assert done.output == "smoke-video: 8 train, 2 validation, 2 test examples are ready\n"
+def test_cudt_data_says_what_is_here_and_how_to_get_the_rest(tmp_path):
+    write_set(tmp_path, "ucsd")
+    options = ["data", "--data-root", str(tmp_path)]
+    lines = CliRunner().invoke(cli.app, options, catch_exceptions=False).output.splitlines()
+    names = ["alpaca", "avenue", "imdb", "mnli", "shanghaitech", "ucsd ped1", "ucsd ped2"]
+    assert [line[:14].strip() for line in lines] == names
+    assert ["missing" in line for line in lines] == [True] * 6 + [False]
+    assert "`hf download stanfordnlp/imdb --repo-type dataset" in lines[2]
 
 
-@real_data
-@pytest.mark.parametrize("name", ["ucsd", "avenue", "shanghaitech"])
+@pytest.mark.skipif(not REAL, reason="needs real data: set CUDT_DATA_ROOT")
+@pytest.mark.parametrize("name", SETS)
 def test_the_real_clips_are_decoded(name):
     made = build_task(section(name, size=16, limit={"train": 50, "test": 9}), Path(str(REAL)), None)
     assert [len(made.examples(split)) for split in ("train", "test")] == [50, 9]

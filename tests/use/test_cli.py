@@ -90,7 +90,8 @@ def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_trac
 
 
 def test_a_command_that_works_alone_is_refused_in_several_processes(call, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr("os._exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
     code, _, error = call("runs")
     assert (code, error.count("\n")) == (2, 1)
@@ -307,7 +308,7 @@ def test_the_table_fits_a_narrow_terminal_and_damaged_runs_are_warnings(call, ou
 def test_recipes_and_searches_are_listed_and_a_recipe_is_shown_with_changes(call):
     lines = call("recipes")[1].splitlines()
     assert any(line.startswith("reviews-ut ") for line in lines)
-    assert any(line.startswith("smoke-alpha ") for line in lines)
+    assert any(line.startswith("smoke-text-search ") for line in lines)
     assert max(map(len, lines)) <= 80
     change = ("--set", "training.batch_size=77")
     code, output, error = call("recipes", "show", "smoke-text", *change)
@@ -320,10 +321,10 @@ def test_recipes_and_searches_are_listed_and_a_recipe_is_shown_with_changes(call
 
 
 def test_the_doctor_names_what_is_missing_and_unfinished_and_damaged_runs(call, copy, monkeypatch):
-    missing = "cudt.reproduce.needs.missing_for_recipe"
+    missing = "cudt.reproduce.plan.missing"
     monkeypatch.setattr(hub, "is_reachable", lambda: False)
     monkeypatch.setattr(missing, lambda recipe, root: [f"{recipe.name}-weights"])
-    monkeypatch.setattr(base, "published", lambda root: [])
+    monkeypatch.setattr(base, "published", lambda root: {})
     code, printed, _ = call("doctor", "copy")
     assert code == 0
     assert "missing     imdb-minilm: imdb-minilm-weights" in printed

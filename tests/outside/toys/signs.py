@@ -64,10 +64,6 @@ class Signs(Classification):
             "labels": torch.tensor([example.label for example in examples]),
         }
 
-    def train_labels(self) -> Sequence[int]:
-        """The classes of the training sequences."""
-        return [example.label for example in self._splits["train"]]
-
 
 def build(config: Config, data_root: Path | None, pretrained: str | None) -> Signs:
     """The task."""

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def existing(folder: Path, what: str) -> Path:
+    """A folder that exists."""
+    if not folder.is_dir():
+        raise UserError(f"{what} '{folder}' does not exist")
+    return folder
+
+
 _RECIPE = "Recipe name (see `cudt recipes`) or YAML file."
 Words = list[str] | None
 
@@ -33,8 +40,7 @@ DataRoot = Annotated[
     typer.Option(
         envvar="CUDT_DATA_ROOT",
         help="Folder that holds the data sets.",
-        exists=True,
-        file_okay=False,
+        callback=lambda folder: folder if folder is None else existing(folder, "data root"),
     ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for the run folders.")]

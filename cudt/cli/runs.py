@@ -134,8 +134,7 @@ def compare(
     Differences are B − A. Their 95 % interval is over the test examples, which both must share.
     """
     for path in (first, second):
-        if not path.is_dir():
-            raise UserError(f"run folder '{path}' does not exist")
+        options.existing(path, "run folder")
     if first.resolve() == second.resolve():
         raise UserError(f"run folder '{first}' is given twice: give two different runs to compare")
     from cudt.report import compare as comparing

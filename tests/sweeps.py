@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cudt.sweep.definition import Sweep
+from cudt.sweep.storage import open_storage, own_storage
+
 from cudt.config import yaml
 from cudt.config.recipe import NamedRecipe
 from cudt.sweep import definition
-from cudt.sweep.definition import Sweep
-from cudt.sweep.storage import open_storage, own_storage
 from cudt.sweep.studies import ArmStudy, studies_of
 from cudt.sweep.worker import Referee, SweepOptions
 from cudt.utils.errors import TrainingPrunedError, UserError

@@ -1,7 +1,7 @@
 """The `cudt` command: its subcommands, and how errors and warnings are printed.
 
-Heavy imports (torch, transformers, pandas) are inside the commands, so that `cudt --help` answers
-at once.
+Heavy imports (torch, transformers, pandas) are inside the commands, so that `cudt --help` and the
+refusal of a recipe answer at once.
 """
 
 from __future__ import annotations
@@ -10,29 +10,20 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
+from typer.core import TyperCommand
 
 from cudt import __version__
-from cudt.cli.compare import compare
-from cudt.cli.data import data
-from cudt.cli.doctor import doctor
-from cudt.cli.eval_ood import eval_ood
-from cudt.cli.experiment import experiment
-from cudt.cli.export import export
-from cudt.cli.generate import generate
-from cudt.cli.options import ListCommand, LonelyCommand
+from cudt.cli.evaluate import eval_ood, generate
+from cudt.cli.options import make_console, say
 from cudt.cli.recipes import app as recipes
-from cudt.cli.report import report
-from cudt.cli.reproduce import reproduce
-from cudt.cli.runs import runs
+from cudt.cli.recipes import data, doctor, export
+from cudt.cli.report import report, reproduce
+from cudt.cli.runs import compare, runs
 from cudt.cli.sweep import sweep
-from cudt.cli.terminal import make_error_console
-from cudt.cli.train import train
+from cudt.cli.train import experiment, train
 from cudt.utils import processes
 from cudt.utils.errors import (
     DataWarning,
@@ -41,6 +32,7 @@ from cudt.utils.errors import (
     TrainingInterruptedError,
     TrainingStoppedError,
     UserError,
+    signal_of,
 )
 
 app = typer.Typer(
@@ -48,6 +40,49 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+#: Commands with an example, in the order of --help.
+_COMMANDS = {
+    train: "--recipe imdb-minilm --seed 0,1,2 --objective erm,constrained",
+    experiment: "imdb-minilm --seed 0,1,2",
+    eval_ood: "outputs/imdb-minilm/* --perturbation gaussian,discrete",
+    sweep: "--search alpha --recipe smoke-text --workers 2",
+    report: "outputs/imdb-minilm --out outputs/report-imdb-minilm",
+    reproduce: "--scale smoke --workers 2",
+    runs: "outputs",
+    compare: "RUN_A RUN_B",
+}
+_MORE_COMMANDS = {
+    generate: "RUN --instructions alpaca_eval.json --gamma 0.4",
+    export: "RUN my-model",
+    data: "--data-root data",
+    doctor: "outputs",
+}
+#: The commands whose work several processes share.
+_IN_SEVERAL_PROCESSES = ("experiment", "train")
+
+
+class Command(TyperCommand):
+    """A command that Ctrl-C and SIGTERM end with a line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; refuse to do the same work in several processes at once."""
+        if processes.count() > 1 and self.name not in _IN_SEVERAL_PROCESSES:
+            how = "start it without torchrun and accelerate launch"
+            raise UserError(f"cudt {self.name}: runs in one process; {how}")
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            message = "interrupted; run the same command again"
+            raise TrainingInterruptedError(message, signal_of(error)) from None
+
+
+for _panel, _commands in {"Commands": _COMMANDS, "More": _MORE_COMMANDS}.items():
+    for _command, _example in _commands.items():
+        _name = _command.__name__.replace("_", "-")
+        _epilog = f"Example: cudt {_name} {_example}"
+        app.command(_name, cls=Command, rich_help_panel=_panel, epilog=_epilog)(_command)  # type: ignore[type-var]
+_epilog = "Example: cudt recipes show imdb-minilm"
+app.add_typer(recipes, name="recipes", rich_help_panel="More", epilog=_epilog)
 
 
 @app.callback(invoke_without_command=True)
@@ -59,145 +94,54 @@ def root(
         raise typer.Exit
 
 
-#: The commands whose work several processes share.
-_IN_SEVERAL_PROCESSES = ("experiment", "train", "eval-ood", "generate")
-
-
-def _add(name: str, panel: str, example: str, command: Callable[..., None]) -> None:
-    kind = ListCommand if name in _IN_SEVERAL_PROCESSES else LonelyCommand
-    app.command(name, cls=kind, rich_help_panel=panel, epilog=f"Example: {example}")(command)
-
-
-_add(
-    "experiment",
-    "Train and evaluate",
-    "cudt experiment imdb-minilm --seeds 0 1 --perturbation gaussian",
-    experiment,
-)
-_add(
-    "train",
-    "Train and evaluate",
-    "cudt train --recipe imdb-minilm --seed 0 1 --objective erm constrained",
-    train,
-)
-_add(
-    "eval-ood",
-    "Train and evaluate",
-    "cudt eval-ood outputs/imdb-minilm/* --perturbation gaussian discrete",
-    eval_ood,
-)
-_add("sweep", "Train and evaluate", "cudt sweep --search alpha --recipe smoke-text", sweep)
-_add("reproduce", "Train and evaluate", "cudt reproduce --scale smoke --workers 2", reproduce)
-_add(
-    "generate",
-    "Train and evaluate",
-    "cudt generate RUN --instructions alpaca_eval.json --gamma 0.4",
-    generate,
-)
-_add("export", "Train and evaluate", "cudt export RUN my-model", export)
-_add("runs", "Look at results", "cudt runs outputs", runs)
-_add(
-    "compare",
-    "Look at results",
-    "cudt compare outputs/imdb-minilm/erm-* outputs/imdb-minilm/constrained-*",
-    compare,
-)
-_add(
-    "report",
-    "Look at results",
-    "cudt report outputs/imdb-minilm --out outputs/report-imdb-minilm",
-    report,
-)
-app.add_typer(
-    recipes,
-    name="recipes",
-    rich_help_panel="What is available",
-    epilog="Example: cudt recipes show imdb-minilm",
-)
-_add("data", "What is available", "cudt data --data-root data", data)
-_add("doctor", "What is available", "cudt doctor outputs", doctor)
-
-
 def main() -> None:
-    """Run a command; errors and warnings about data are printed as one line, without a
-    traceback.
-    """
-    errors = make_error_console()
-    _print_data_warnings(errors)
+    """Run a command. An error that the user can fix is one line, any other is a traceback."""
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    if processes.count() == 1:
+        # Not one of several processes, which may wait in a call that no signal ends.
+        signal.signal(signal.SIGTERM, _terminate)
     try:
-        with _terminating():
-            app()
+        app()
     except SystemExit as done:
         if not done.code:
             processes.leave()
         raise
-    except Exception as error:
-        code = _report(error, errors)
-        if code is None:
+    except TrainingInterruptedError as error:
+        say(str(error), stderr=True)
+        sys.exit(error.exit_code)
+    except TrainingStoppedError as error:
+        say(f"stopped: {error}", stderr=True)
+        sys.exit(1)
+    except (UserError, MachineFaultError, OSError) as error:
+        if isinstance(error, OSError) and error.filename is None:
             raise
-        if processes.count() > 1 and not isinstance(
-            error, TrainingInterruptedError | TrainingStoppedError
-        ):
-            # torch would wait for processes that wait for this one.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-        sys.exit(code)
+        _end(error, 1 if isinstance(error, MachineFaultError) else 2)
 
 
-def _report(error: Exception, errors: Console) -> int | None:
-    """Print an error as one line; returns the exit code, or None for an error that needs its
-    traceback.
-    """
-    if isinstance(error, TrainingInterruptedError):
-        errors.print(str(error), soft_wrap=True)
-        return error.exit_code
-    if isinstance(error, TrainingStoppedError):
-        errors.print(f"stopped: {error}", soft_wrap=True)
-        return 1
-    if isinstance(error, OSError) and error.filename is None:
-        return None
-    if not isinstance(error, UserError | OSError | MachineFaultError):
-        return None
-    # Of several processes, perhaps only this one has it.
-    errors.quiet = False
-    who = (
-        ""
-        if processes.is_main_process()
-        else f"process {processes.index()} of {processes.count()}: "
-    )
-    is_fault = isinstance(error, MachineFaultError)
-    errors.print(f"{'stopped' if is_fault else 'error'}: {who}{error}", soft_wrap=True)
-    return 1 if is_fault else 2
-
-
-@contextmanager
-def _terminating() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does, so that nothing half-written is left.
-
-    Not one of several processes, which may wait for the others in a call that no signal ends.
-    """
+def _end(error: Exception, code: int) -> NoReturn:
+    console, who = make_console(stderr=True), ""
+    if not processes.is_main_process():
+        # Perhaps only this process has the error.
+        console.quiet, who = False, f"process {processes.index()} of {processes.count()}: "
+    console.print(f"{'error' if code == 2 else 'stopped'}: {who}{error}", soft_wrap=True)
     if processes.count() > 1:
-        yield
-        return
-
-    def terminate(*_: object) -> NoReturn:
-        raise TerminatedError
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        # torch would wait for processes that wait for this one.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
-def _print_data_warnings(errors: Console) -> None:
-    shown = warnings.showwarning
+def _terminate(*_: object) -> NoReturn:
+    raise TerminatedError
 
-    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, DataWarning):
-            errors.print(f"warning: {message}", style="yellow", soft_wrap=True)
-        else:
-            shown(message, category, *where, **more)
 
-    warnings.showwarning = show
+_show_other = warnings.showwarning
+
+
+def _show_warning(text: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Print a warning about data as one line."""
+    if issubclass(category, DataWarning):
+        say(f"warning: {text}", stderr=True)
+    else:
+        _show_other(text, category, *where, **more)

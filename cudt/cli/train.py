@@ -1,31 +1,20 @@
-"""`cudt train`: train a recipe, once for each seed and objective."""
+"""`cudt train`: train a recipe, once for each seed and objective; `cudt experiment`: also evaluate
+the runs and write a report.
+"""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 
-from cudt.cli.options import (
-    Changes,
-    DataRoot,
-    Device,
-    Name,
-    Objectives,
-    Out,
-    RecipeOption,
-    Seeds,
-    Trackers,
-    parse_plugins,
-    parse_seeds,
-    parse_trackers,
-)
-from cudt.cli.terminal import make_console, make_error_console
+from cudt.cli import options
+from cudt.cli.report import write_report
+from cudt.utils import processes
 from cudt.utils.errors import TrainingStoppedError
 from cudt.utils.text import as_command
 
@@ -35,140 +24,142 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: RecipeOption,
-    objective: Objectives = None,
-    seed: Seeds = None,
-    set_: Changes = None,
-    name: Name = None,
-    track: Trackers = None,
-    device: Device = "auto",
-    data_root: DataRoot = None,
-    out: Out = Path("outputs"),
+    recipe: options.RecipeOption,
+    objective: options.Objectives = None,
+    seed: options.Seeds = None,
+    set_: options.Changes = None,
+    name: options.Name = None,
+    track: options.Trackers = None,
+    device: options.Device = "auto",
+    data_root: options.DataRoot = None,
+    out: options.Out = Path("outputs"),
 ) -> None:
     """Train a recipe; with several seeds or objectives, one run after the other.
 
     Re-running the same command resumes an interrupted run and skips a finished one.
     """
-    loaded = load_recipes(recipe, set_, objective, seed, name)
-    trackers = parse_trackers(track)
-    console = make_console()
-    trained = train_all(console, loaded, out, device, data_root, trackers)
-    if len(loaded) > 1:
-        _print_summary(console, trained.runs)
-    with_weights = [str(run.path) for run in trained.runs if run.recipe.settings.checkpoints.kept]
-    if with_weights:
-        console.print(f"next: {as_command('eval-ood', *with_weights)}", soft_wrap=True)
-    if trained.n_stopped:
+    loaded = _load(recipe, set_, objective, seed, name)
+    from cudt.training.display import verdict_table
+
+    console, trained = options.make_console(), []
+    for run in _trained(loaded, out, device, data_root, track):
+        console.print(verdict_table(run))
+        options.say(_verdict(run))
+        trained.append(run.path)
+    if trained:
+        options.say(f"next: {as_command('eval-ood', *trained)}")
+    if len(trained) < len(loaded):
         raise typer.Exit(1)
 
 
-def load_recipes(
+def experiment(
+    recipe: options.RecipeArgument,
+    seeds: options.Seeds = None,
+    objectives: options.Objectives = None,
+    set_: options.Changes = None,
+    name: options.Name = None,
+    perturbation: options.Perturbations = None,
+    save_samples: options.SavedSamples = 0,
+    track: options.Trackers = None,
+    device: options.Device = "auto",
+    data_root: options.DataRoot = None,
+    out: options.Out = Path("outputs"),
+) -> None:
+    """Train a recipe with each objective and seed, test the runs under noise, write a report.
+
+    The objectives are erm and constrained, unless others are named. Re-running the same command
+    resumes what was interrupted and skips what is done.
+    """
+    loaded = _load(recipe, set_, objectives or ["erm,constrained"], seeds, name)
+    kinds = options.parse_plugins("--perturbation", "noise", perturbation)
+    from cudt.evaluation import evaluate
+
+    folder, runs, track_on = loaded[0].name, list["Run"](), options.progress()
+    grid = evaluate.Grid(perturbations=kinds or None)
+    options.say(f"{folder}: train {len(loaded)} runs, test each under noise, compare them")
+    options.say("f: loss on validation data after each layer; λ: multiplier of its constraint")
+    for run in _trained(loaded, out, device, data_root, track):
+        # What cannot be evaluated is refused before another run is trained.
+        evaluate.check(run, grid, save_samples)
+        options.say(_verdict(run))
+        runs.append(run)
+    if runs and processes.is_main_process():
+        for run in runs:
+            with run.locked():
+                where = (device, data_root, track_on)
+                evaluate.evaluate_ood(run, grid, *where, n_samples=save_samples)
+        _print_side_by_side(runs)
+        write_report([out / folder], out / f"report-{folder}")
+        if len({one.settings.seed for one in loaded}) == 1:
+            options.say("One seed proves nothing: repeat with --seed 0,1,2.")
+    if len(runs) < len(loaded):
+        raise typer.Exit(1)
+
+
+def _load(
     recipe: str,
-    changes: list[str] | None,
-    objectives: list[str] | None,
-    seeds: list[str] | None,
-    name: str | None = None,
+    changes: options.Words,
+    objectives: options.Words,
+    seeds: options.Words,
+    name: str | None,
 ) -> list[NamedRecipe]:
     """The recipe for each seed and objective; all are checked before the first one is trained."""
-    wanted_seeds: list[int | None] = [*parse_seeds(seeds)] or [None]
-    wanted_objectives: list[str | None] = [
-        *parse_plugins("--objective", "objective", objectives)
-    ] or [None]
+    wanted_seeds: list[Any] = options.parse_seeds("--seed", seeds) or [None]
+    wanted: list[Any] = options.parse_plugins("--objective", "objective", objectives) or [None]
     from cudt.config import recipe as recipes
 
     return [
         recipes.load(recipe, changes or (), name, objective=objective, seed=seed)
         for seed in wanted_seeds
-        for objective in wanted_objectives
+        for objective in wanted
     ]
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The runs that finished, and the number of those that stopped with an error."""
-
-    runs: list[Run]
-    n_stopped: int
-
-
-def train_all(
-    console: Console,
-    recipes: list[NamedRecipe],
+def _trained(
+    recipes: Sequence[NamedRecipe],
     out: Path,
     device: str,
     data_root: Path | None,
-    trackers: tuple[str, ...] = (),
-) -> Trained:
-    """Train one run after the other; a run that stops does not keep the next from starting."""
-    finished: list[Run] = []
-    for loaded in recipes:
-        try:
-            finished.append(_train_one(console, loaded, out, device, data_root, trackers))
-        except TrainingStoppedError as error:
-            make_error_console().print(f"stopped: {error}", soft_wrap=True)
-    return Trained(finished, len(recipes) - len(finished))
-
-
-def _print_summary(console: Console, runs: list[Run]) -> None:
-    """The finished runs as `cudt runs` lists them."""
-    from cudt.cli.run_list import list_runs
-    from cudt.cli.runs import print_runs
-
-    print_runs(console, list_runs([run.path for run in runs])[0])
-
-
-def _train_one(
-    console: Console,
-    loaded: NamedRecipe,
-    out: Path,
-    device: str,
-    data_root: Path | None,
-    trackers: tuple[str, ...],
-) -> Run:
+    track: options.Words,
+) -> Iterator[Run]:
+    """Train one run after the other; one that stops does not keep the next from starting."""
     from cudt.runs.run import run_for
     from cudt.training import train as training
     from cudt.training.display import Display
 
-    run = run_for(loaded, out)
-    status = run.info().status
-    if status == "finished":
-        console.print(f"already finished: {run.path}", soft_wrap=True)
-    elif status is not None:
-        console.print(f"resuming {run.path} ({status})", soft_wrap=True)
-    else:
-        console.print(f"training {_describe(loaded)} in {run.path}", soft_wrap=True)
-    trained = training.train(
-        loaded,
-        out,
-        device,
-        data_root,
-        Display(console),
-        command=shlex.join(["cudt", *sys.argv[1:]]),
-        track=training.TrackingRequest(trackers),
-    )
-    _print_verdict(console, trained)
-    return trained
+    for loaded in recipes:
+        run, settings = run_for(loaded, out), loaded.settings
+        states = {None: "training", "finished": "already finished:"}
+        doing = states.get(run.info().status, "resuming")
+        options.say(f"{doing} {settings.objective}, seed {settings.seed}: {run.path}")
+        try:
+            yield training.train(
+                *(loaded, out, device, data_root, Display(options.make_console())),
+                command=shlex.join(["cudt", *sys.argv[1:]]),
+                track=training.TrackingRequest(tuple(options.split_list(track))),
+            )
+        except TrainingStoppedError as error:
+            options.say(f"stopped: {error}", stderr=True)
 
 
-def _describe(loaded: NamedRecipe) -> str:
-    return f"{loaded.name} ({loaded.settings.objective}, seed {loaded.settings.seed})"
-
-
-def _print_verdict(console: Console, run: Run) -> None:
-    from cudt.training.display import verdict_table
-
+def _verdict(run: Run) -> str:
+    """Whether a run keeps its constraints, and which weights that is said of."""
     info = run.finished_info()
-    console.print(verdict_table(run))
     feasible = "feasible" if info.feasible else "not feasible"
-    monotone = "every layer lowers the loss" if info.monotone else "not every layer lowers the loss"
-    update = f", update {info.best.step}" if run.recipe.settings.training.validate_every else ""
-    where = f"validation data, {run.weights} epoch {info.best.epoch}{update}"
-    console.print(f"{feasible}; {monotone} ({where})", soft_wrap=True)
-    if (stop := info.stopped_early) is not None:
-        epochs = run.recipe.settings.training.epochs
-        console.print(
-            f"stopped early in epoch {stop.epoch} of {epochs}, after update {stop.step}: no "
-            "better weights in "
-            f"{stop.validations} validation{'s' if stop.validations > 1 else ''}",
-            soft_wrap=True,
-        )
+    falls = "every" if info.monotone else "not every"
+    stop = info.stopped_early
+    early = f"; stopped early in epoch {stop.epoch}, after update {stop.step}" if stop else ""
+    where = f"validation data, {run.weights} epoch {info.best.epoch}"
+    return f"{feasible}; {falls} layer lowers the loss ({where}){early}"
+
+
+def _print_side_by_side(runs: Sequence[Run]) -> None:
+    """The metric of each objective at each noise level on test data, averaged over seeds."""
+    import pandas as pd
+
+    objectives = [*dict.fromkeys(run.recipe.settings.objective for run in runs)]
+    rows = [run.rows("ood").assign(objective=run.recipe.settings.objective) for run in runs]
+    curves = pd.concat(rows).pivot_table("value", ["noise", "gamma"], "objective")[objectives]
+    options.say(f"{runs[0].finished_info().metric.name} on test data, mean over seeds")
+    table = curves.map("{:.4g}".format).reset_index(names=["noise", "level"])
+    options.print_table(table, left=["noise"])

@@ -7,47 +7,51 @@ weights, data and noise seeds, are not measured again.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
-from cudt.config.levels import training_level
+from cudt.config.levels import parse_levels, training_level
 from cudt.config.other_data import OtherData
 from cudt.config.schema import Evaluation
 from cudt.evaluation import exits, samples
-from cudt.evaluation.measure import Pass, led_by_main, measure
+from cudt.evaluation.measure import measure
 from cudt.evaluation.tables import layer_rows, merged, ood_row
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.runs.info import OtherTest, RunInfo
-from cudt.runs.run import EXAMPLES, KEYS, OWN, Run, check_same
+from cudt.runs.run import EXAMPLES, KEYS, OWN, Run, check_same, open_run
 from cudt.tasks.base import SEEN, Split, build_task
 from cudt.training.train import load, sigma_of
-from cudt.utils import processes
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
 from cudt.utils.text import Track
+from cudt.utils.workers import environments
 
 _SORTED = [*KEYS]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Levels, kinds of noise and noise seeds, where None uses those of the run's recipe; and test
-    data that are not of the run's own task.
+    """Levels (a list, or a text like 0:2.1:0.15), kinds of noise and noise seeds, where None uses
+    those of the run's recipe; and test data that are not of the run's own task.
     """
 
-    gammas: list[float] | None = None
-    probabilities: list[float] | None = None
-    perturbations: list[str] | None = None
-    noise_seeds: list[int] | None = None
+    gammas: str | Sequence[float] | None = None
+    probabilities: str | Sequence[float] | None = None
+    perturbations: Sequence[str] | None = None
+    noise_seeds: Sequence[int] | None = None
     on: OtherData | None = None
 
     def kinds(self, settings: Evaluation) -> list[str]:
-        return self.perturbations or [*settings.perturbations]
+        return [*(self.perturbations or settings.perturbations)]
 
     def seeds(self, settings: Evaluation) -> list[int]:
         return sorted({*(self.noise_seeds or settings.noise_seeds)})
@@ -56,7 +60,7 @@ class Grid:
         """The levels of one kind: γ for noise on embeddings or pixels, p for noise in texts."""
         scale = noise_kind(kind).scale
         given = {"gammas": self.gammas, "probabilities": self.probabilities}.get(scale.setting)
-        return settings.levels(scale) if given is None else given
+        return settings.levels(scale) if given is None else parse_levels(given, scale)
 
     def of(self, run: Run) -> Run:
         """The run on the data of this grid."""
@@ -68,26 +72,22 @@ def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False)
     that are needed.
     """
     info, task = run.finished_info(), run.recipe.settings.task.name
-    for kind in grid.kinds(run.recipe.settings.evaluation):
+    settings = run.recipe.settings.evaluation
+    for kind in grid.kinds(settings):
+        grid.levels(kind, settings)
         if isinstance(noise_kind(kind), TextNoise) and not info.has_texts:
-            raise UserError(
-                f"noise '{kind}' changes texts, but task {task} of '{run.path}' has none; "
-                "use another --perturbation or change evaluation.perturbations"
-            )
+            raise UserError(f"'{run.path}': noise '{kind}' changes texts, but task {task} has none")
     if n_samples and not info.has_pictures:
-        raise UserError(
-            f"pictures need a video task, but '{run.path}' has task {task}; leave out "
-            "--save-samples"
-        )
+        raise UserError(f"'{run.path}': pictures need a video task, but its task is {task}")
     if with_exits:
         exits.check(run)
-    run.check("layers.csv")
-    for name in ("ood.csv", EXAMPLES):
-        if (run.path / name).is_file():
+    for name in ("layers.csv", "ood.csv", EXAMPLES):
+        # The user may have deleted what was damaged; it is written again.
+        if name == "layers.csv" or (run.path / name).is_file():
             run.check(name)
 
 
-# ---------------------------------------------------------------- test data
+# ---------------------------------------------------------------- what is missing
 
 
 def missing(
@@ -110,7 +110,7 @@ def missing(
             found[kind] = wanted
         if n_samples and (again or samples.count(run, kind) < n_samples):
             found["samples"] = []
-    if with_exits and (again or not _has_thresholds(run)):
+    if with_exits and (again or not exits.has_thresholds(run)):
         found["exits"] = []
     return found
 
@@ -119,25 +119,20 @@ def _known(run: Run, kind: str, seeds: Sequence[int]) -> tuple[set[float], set[f
     """The levels that were measured with exactly these noise seeds, and those that are in ood.csv:
     one curve never mixes seeds.
     """
-    examples = run.recipe.settings.evaluation.examples
-    files = ["ood.csv", *([EXAMPLES] if examples == "all" else [])]
-    # The user may have deleted what was damaged.
-    if not all((run.path / file).is_file() for file in files):
+    has_examples = run.recipe.settings.evaluation.examples == "all"
+    if not all((run.path / file).is_file() for file in ("ood.csv", EXAMPLES)[: 1 + has_examples]):
         return set(), set()
     ood, layers = (rows[rows["noise"] == kind] for rows in map(run.rows, ("ood", "layers")))
     if {*layers["seed"]} != {*seeds}:
         return set(), set()
     measured = {*layers["gamma"]}
-    if examples == "all":
+    if has_examples:
         keys = {"split": "test", "data": run.data, "weights": run.weights, "noise": kind}
         measured &= {*run.read_examples(["gamma"], **keys)["gamma"]}
     return measured, {*ood["gamma"]}
 
 
-def _has_thresholds(run: Run) -> bool:
-    has_examples = (run.path / EXAMPLES).is_file() and run.info().flops is not None
-    kept = {"split": "validation", "weights": run.weights}
-    return has_examples and not run.read_examples(["gamma"], **kept).empty
+# ---------------------------------------------------------------- test data
 
 
 def evaluate_ood(
@@ -155,24 +150,18 @@ def evaluate_ood(
     `n_samples` test examples; and what early exits follow from. Returns whether anything was
     missing. `check` the run and hold its lock.
     """
-    asked = missing(run, grid, n_samples, with_exits=with_exits, again=again)
-    wanted = processes.from_main(asked)
+    wanted = missing(run, grid, n_samples, with_exits=with_exits, again=again)
     if not wanted:
         return False
     loaded = _load(grid.of(run), grid, device, data_root, track)
-    info, test_data = run.info(), loaded.layerwise.task.fingerprint(["test"])
-    others = {name: one.test_data for name, one in info.other_tests.items()}
-    before = {OWN: info.test_data, **others}.get(loaded.run.data)
-    check_same(run, "test data or tokenizer", before, test_data)
-    with led_by_main(loaded.layerwise) as leads:
-        if leads:
-            _begin(loaded, grid)
-            for kind in (one for one in wanted if one not in ("samples", "exits")):
-                _evaluate_kind(loaded, kind, wanted[kind], grid)
-            if "samples" in wanted:
-                _save_samples(loaded, grid, n_samples)
-            if "exits" in wanted:
-                _prepare_exits(loaded)
+    _begin(loaded, grid)
+    for kind, levels in wanted.items():
+        if kind == "samples":
+            _save_samples(loaded, grid, n_samples)
+        elif kind == "exits":
+            _prepare_exits(loaded)
+        else:
+            _evaluate_kind(loaded, kind, levels, grid)
     return True
 
 
@@ -189,12 +178,10 @@ class _Loaded:
         self, split: Split, kind: str, seed: int, levels: Sequence[float]
     ) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
         """Every example at each level, with its group and the keys of its rows."""
-        run, task, settings = self.run, self.layerwise.task, self.run.recipe.settings
-        noise, workers = NoiseSource(kind, self.sigma_x, seed), settings.loading.workers
-        one = Pass(settings.evaluation, workers, split, noise, levels)
-        data = run.data if split == "test" else OWN
-        found = measure(one, self.layerwise, self.track, f"{run.label} {kind}")
-        for level, examples in found.items():
+        run, task, noise = self.run, self.layerwise.task, NoiseSource(kind, self.sigma_x, seed)
+        data, what = (run.data if split == "test" else OWN), f"{run.label} {kind}"
+        asked = (run.recipe.settings, split, noise, levels, self.track, what)
+        for level, examples in measure(self.layerwise, *asked).items():
             values = (split, data, run.weights, kind, level, seed)
             keys = dict(zip(KEYS, values, strict=True))
             ids = examples["id"]
@@ -208,7 +195,7 @@ def _load(
     layerwise = load(run, device, data_root)
     data = layerwise.task.fingerprint(SEEN)
     check_same(run, "training data or tokenizer", run.info().training_data, data)
-    sigma_x = sigma_of(run, layerwise) if processes.is_main_process() else 0.0
+    sigma_x = sigma_of(run, layerwise)
     if grid.on is not None:
         tokenizer = run.recipe.settings.model.tokenizer_source
         other = build_task(grid.on.task, data_root, tokenizer)
@@ -217,8 +204,13 @@ def _load(
 
 
 def _begin(loaded: _Loaded, grid: Grid) -> None:
-    """Write into run.json what is tested on, and forget tables that the user has deleted."""
+    """Write into run.json what is tested on, which must not change, and forget tables that the user
+    has deleted.
+    """
     run, test_data = loaded.run, loaded.layerwise.task.fingerprint(["test"])
+    tests = {name: one.test_data for name, one in run.info().other_tests.items()}
+    before = {OWN: run.info().test_data, **tests}.get(run.data)
+    check_same(run, "test data or tokenizer", before, test_data)
     run.delete(*(name for name in ("ood.csv", EXAMPLES) if not (run.path / name).is_file()))
     if grid.on is None:
         run.update_info(RunInfo(test_data=test_data))
@@ -300,3 +292,60 @@ def evaluate_validation(
         found = loaded.measured("validation", run.recipe.settings.noise.kind, 0, lacking)
         rows = [ood_row(loaded.layerwise.task, keys, examples) for keys, examples in found]
         _add(run, "ood", rows, _SORTED[:5])
+
+
+# ---------------------------------------------------------------- several runs
+
+
+def evaluate_all(
+    runs: Sequence[Run],
+    grids: Sequence[Grid],
+    n_workers: int,
+    device: DeviceName,
+    data_root: Path | None,
+    track: Track,
+    *,
+    wait: bool = False,
+    **how: Any,
+) -> Iterator[tuple[int, bool | BaseException]]:
+    """Evaluate runs one after the other, or several at the same time, each in a process of its own.
+    The number of each run when it is done, and what `evaluate_ood` returns or the error that ended
+    it; `wait` for a run that another process uses.
+    """
+    jobs = [
+        (run.path, run.weights, its, wait, device, data_root)
+        for run, its in zip(runs, grids, strict=True)
+    ]
+    if n_workers == 1:
+        for number, job in enumerate(jobs):
+            try:
+                yield number, _evaluate(*job, track, how)
+            except UserError as error:
+                yield number, error
+        return
+    spawn = multiprocessing.get_context("spawn")
+    shares = spawn.SimpleQueue()
+    for one in environments(n_workers, device):
+        shares.put(one)
+    with ProcessPoolExecutor(n_workers, spawn, _take_share, (shares,)) as pool:
+        started = {
+            pool.submit(_evaluate, *job, _untracked, how): number for number, job in enumerate(jobs)
+        }
+        for future in as_completed(started):
+            yield started[future], future.exception() or future.result()
+
+
+def _take_share(shares: Any) -> None:
+    """Take one of the environments: cores, and a GPU where there are any."""
+    os.environ.update(mine := shares.get())
+    torch.set_num_threads(int(mine["OMP_NUM_THREADS"]))
+
+
+def _untracked(items: Any, total: int, what: str) -> Any:
+    return items
+
+
+def _evaluate(path: Path, weights: Any, its: Grid, *where: Any) -> bool:
+    run, (wait, device, data_root, track, how) = open_run(path, weights), where
+    with run.locked(wait=wait):
+        return evaluate_ood(run, its, device, data_root, track, **how)

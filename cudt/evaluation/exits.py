@@ -18,7 +18,7 @@ from cudt.data.loader import batches
 from cudt.evaluation.intervals import Array
 from cudt.evaluation.tables import layers_of
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.runs.run import Run
+from cudt.runs.run import EXAMPLES, Run
 from cudt.utils.errors import UserError
 from cudt.utils.text import as_command
 
@@ -29,22 +29,12 @@ _SHARES = [step / 20 for step in range(20)]
 
 
 def check(run: Run) -> None:
-    """Refuse a run without classes, or of one layer."""
+    """Refuse a run without classes, of one layer, or without single examples."""
     info = run.finished_info()
-    if info.metric.name != "accuracy":
-        raise UserError(
-            f"early exits need a classification task, but '{run.path}' has task "
-            f"{run.recipe.settings.task.name}; leave out --exits"
-        )
-    if info.layers < 2:
-        raise UserError(
-            f"early exits need at least two layers, but '{run.path}' has one; leave out --exits"
-        )
+    if info.metric.name != "accuracy" or info.layers < 2:
+        raise UserError(f"'{run.path}': early exits need a classification task and several layers")
     if run.recipe.settings.evaluation.examples == "none":
-        raise UserError(
-            "early exits follow from single examples; set evaluation.examples to all, or leave out "
-            "--exits"
-        )
+        raise UserError(f"'{run.path}': early exits need evaluation.examples: all")
 
 
 def exit_layers(examples: pd.DataFrame, threshold: float) -> Array:
@@ -80,15 +70,22 @@ def operating_points(validation: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([evaluated(validation, one) for one in dict.fromkeys(thresholds)])
 
 
+def has_thresholds(run: Run) -> bool:
+    """Whether `cudt eval-ood --exits` has measured what `chosen_threshold` needs."""
+    has_examples = (run.path / EXAMPLES).is_file() and run.info().flops is not None
+    return has_examples and not _validation(run).empty
+
+
+def _validation(run: Run) -> pd.DataFrame:
+    return run.read_examples(split="validation", weights=run.weights)
+
+
 def chosen_threshold(run: Run) -> float:
     """The threshold for a run; a UserError before `cudt eval-ood --exits`."""
-    validation = run.read_examples(split="validation", weights=run.weights)
+    validation = _validation(run)
     if validation.empty:
-        raise UserError(
-            f"'{run.path}' has no threshold for early exit yet; run "
-            f"`{as_command('eval-ood', run.path)} --exits`, or give one, for example "
-            'exit={"confidence": 0.9}'
-        )
+        command = as_command("eval-ood", "--exits", run.path)
+        raise UserError(f"'{run.path}' has no threshold for early exit yet; run `{command}`")
     points = operating_points(validation)
     # A little more, so that rounding does not refuse a point that is exactly at the limit.
     enough = points["accuracy"] >= points["full_accuracy"] - TOLERANCE - 1e-9

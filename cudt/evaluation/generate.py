@@ -9,29 +9,28 @@ command resumes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+from transformers import GenerationConfig
 
-from cudt.data.loader import ALL, Share, n_batches, shared
+from cudt.data.loader import n_batches
 from cudt.data.text import Columns, read_files
-from cudt.evaluation.measure import led_by_main, results
 from cudt.models.causal import Causal
-from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.pretrained import hooked
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
-from cudt.runs.run import Run, RunFolder
+from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca, fitted_prompt
 from cudt.training.train import load, sigma_of
-from cudt.utils import processes
 from cudt.utils.device import DeviceName, sent
 from cudt.utils.errors import DataWarning, UserError
 from cudt.utils.text import Track
@@ -40,6 +39,8 @@ Completion = dict[str, str]
 FOLDER = "extra/completions"
 #: Seconds between two times that completions are written.
 _INTERVAL = 5.0
+#: The keys of a completion in AlpacaEval's format.
+_KEYS = ("instruction", "output", "generator", "dataset")
 _COLUMNS = Columns(("instruction", "input", "dataset"), optional=("input", "dataset"))
 
 
@@ -98,10 +99,7 @@ def check(run: Run) -> None:
     run.finished_info()
     model = run.recipe.settings.model
     if not model.generates_text:
-        raise UserError(
-            f"'{run.path}' has model {model.name}, which does not generate text; use a run with "
-            "model causal"
-        )
+        raise UserError(f"'{run.path}' has model {model.name}, which does not generate text")
 
 
 def generate(
@@ -111,17 +109,22 @@ def generate(
     run first.
     """
     file, asked, how = request.file(run), request.read(), request.decoding
-    done = processes.from_main(_done(run, request, asked))
+    done = _done(run, request, asked)
     if left := asked[len(done) :]:
-        layerwise = load(run, device, data_root)
-        with led_by_main(layerwise) as leads:
-            if leads:
-                noise = NoiseSource("gaussian", sigma_of(run, layerwise), how.noise_seed)
-                work = _Completing(left, noise, how, f"{run.recipe.name}-{run.label}")
-                total = n_batches(left, how.batch_size)
-                found = results(work, layerwise, total)
-                what = f"{run.label} γ = {how.gamma:g}"
-                _write_as_they_come(run, file, done, track(found, total, what))
+        total, written = n_batches(left, how.batch_size), time.monotonic()
+        outputs = _outputs(run, left, how, device, data_root)
+        name = f"{run.recipe.name}-{run.label}"
+        try:
+            for batch in track(outputs, total, f"{run.label} γ = {how.gamma:g}"):
+                for one, output in batch:
+                    values = (one.shown, output, name, one.dataset)
+                    done.append(dict(zip(_KEYS, values, strict=True)))
+                if time.monotonic() - written > _INTERVAL:
+                    _write(run, file, done)
+                    written = time.monotonic()
+        finally:
+            if done:
+                _write(run, file, done)
     return run.path / file
 
 
@@ -129,46 +132,9 @@ def answer(
     run: Run, prompts: Sequence[str], decoding: Decoding, device: DeviceName, data_root: Path | None
 ) -> list[str]:
     """The completion of each prompt, as of the same instructions in a file; writes nothing."""
-    layerwise = load(run, device, data_root)
-    sigma_x = sigma_of(run, layerwise) if decoding.gamma else 0.0
-    noise = NoiseSource("gaussian", sigma_x, decoding.noise_seed)
     asked = [Instruction(str(row), prompt, "", "") for row, prompt in enumerate(prompts)]
-    work = _Completing(asked, noise, decoding, run.label)
-    return [completion["output"] for batch in work(layerwise, ALL) for completion in batch]
-
-
-def is_done(run: Run, request: Request) -> bool:
-    """Whether every instruction is answered."""
-    asked = request.read()
-    return len(_done(run, request, asked)) == len(asked)
-
-
-def compare(first: Run, second: Run, request: Request) -> Path:
-    """Write the completions of two runs as pairs, in the format of AlpacaEval's annotators, next to
-    those of the first.
-    """
-    one, two = (
-        read_completions(run, request.file(run))[: request.limit] for run in (first, second)
-    )
-    pairs = [
-        {name: a[name] for name in ("instruction", "dataset")}
-        | {f"{name}_1": a[name] for name in ("output", "generator")}
-        | {f"{name}_2": b[name] for name in ("output", "generator")}
-        for a, b in zip(one, two, strict=True)
-    ]
-    file = f"{request.file(first).removesuffix('.json')}-against-{second.label}.json"
-    _write(first, file, pairs)
-    return first.path / file
-
-
-def read_completions(run: RunFolder, file: str) -> list[Completion]:
-    """The completions of a file in a run folder; a DamagedFileError if they are not as they were
-    written.
-    """
-    try:
-        return list(json.loads(run.read(file)))
-    except ValueError as error:
-        raise run.damage(file, str(error)) from None
+    found = _outputs(run, asked, decoding, device, data_root)
+    return [output for batch in found for _, output in batch]
 
 
 def _done(run: Run, request: Request, asked: Sequence[Instruction]) -> list[Completion]:
@@ -176,31 +142,13 @@ def _done(run: Run, request: Request, asked: Sequence[Instruction]) -> list[Comp
     file = request.file(run)
     if not (run.path / file).is_file():
         return []
-    done = read_completions(run, file)[: len(asked)]
+    done: list[Completion] = json.loads(run.read(file))[: len(asked)]
     if [one["instruction"] for one in done] != [one.shown for one in asked[: len(done)]]:
         raise UserError(
             f"{run.path / file}: contains completions of other instructions; delete it, or rename "
             "the instructions file"
         )
     return done
-
-
-def _write_as_they_come(
-    run: Run, file: str, done: list[Completion], batches: Iterable[list[Completion]]
-) -> None:
-    """Add the completions of each batch to the file: now and then, because each time it is written
-    as a whole; and when the command is interrupted.
-    """
-    written, n_written = time.monotonic(), len(done)
-    try:
-        for new in batches:
-            done += new
-            if time.monotonic() - written > _INTERVAL:
-                _write(run, file, done)
-                written, n_written = time.monotonic(), len(done)
-    finally:
-        if len(done) > n_written:
-            _write(run, file, done)
 
 
 def _write(run: Run, file: str, completions: Sequence[Completion]) -> None:
@@ -211,40 +159,26 @@ def _write(run: Run, file: str, completions: Sequence[Completion]) -> None:
         temporary.write_text(f"{text}\n", encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class _Completing:
-    """Answers some instructions, batch by batch."""
-
-    asked: Sequence[Instruction]
-    noise: NoiseSource
-    decoding: Decoding
-    generator: str
-
-    @torch.no_grad()
-    def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[list[Completion]]:
-        """The completions of each batch of one process."""
-        model, task, how = layerwise.model, layerwise.task, self.decoding
-        assert isinstance(model, Causal)
-        assert isinstance(task, Alpaca)
-        size = how.batch_size
-        groups = [self.asked[start : start + size] for start in range(0, len(self.asked), size)]
-        for asked in shared(groups, share):
-            prompts = [_prompt(model, task, one, how.max_new_tokens) for one in asked]
-            stream = NoiseStream(
-                self.noise, how.gamma, [one.id for one in asked], [len(one) for one in prompts]
-            )
-            noisy = [model.lm.get_input_embeddings()] if how.gamma else []
-            with hooked(noisy, lambda _, __, embeddings, noise=stream: noise(embeddings)):
-                outputs = complete(model, task.tokenizer, prompts, how.max_new_tokens)
-            yield [
-                {
-                    "instruction": one.shown,
-                    "output": output,
-                    "generator": self.generator,
-                    "dataset": one.dataset,
-                }
-                for one, output in zip(asked, outputs, strict=True)
-            ]
+def _outputs(
+    run: Run,
+    asked: Sequence[Instruction],
+    how: Decoding,
+    device: DeviceName,
+    data_root: Path | None,
+) -> Iterator[list[tuple[Instruction, str]]]:
+    """The instructions of each batch with their completions."""
+    layerwise = load(run, device, data_root)
+    model, task, size = layerwise.model, layerwise.task, how.batch_size
+    assert isinstance(model, Causal)
+    assert isinstance(task, Alpaca)
+    noise = NoiseSource("gaussian", sigma_of(run, layerwise), how.noise_seed)
+    for start in range(0, len(asked), size):
+        mine = asked[start : start + size]
+        prompts = [_prompt(model, task, one, how.max_new_tokens) for one in mine]
+        stream = NoiseStream(noise, how.gamma, [one.id for one in mine], [*map(len, prompts)])
+        with stream.noise_on(model) if how.gamma else contextlib.nullcontext():
+            outputs = complete(model, task.tokenizer, prompts, how.max_new_tokens)
+        yield [*zip(mine, outputs, strict=True)]
 
 
 def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) -> list[int]:
@@ -254,10 +188,7 @@ def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) 
     most = (model.context_length or sys.maxsize) - max_new_tokens
     fitted = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
     if fitted is None:
-        raise UserError(
-            f"--max-new-tokens {max_new_tokens}: leaves only {most} tokens of the context for "
-            "the prompt; use fewer"
-        )
+        raise UserError(f"--max-new-tokens {max_new_tokens}: leaves {most} tokens for the prompt")
     prompt, is_cut = fitted
     if is_cut:
         cut = f"instruction {int(one.id) + 1}: truncated to {most} tokens"
@@ -277,6 +208,11 @@ class NoiseStream:
         self._generators = [example_generator(noise.seed, name) for name in ids]
         self._lengths: Sequence[int] | None = lengths
 
+    def noise_on(self, model: Causal) -> RemovableHandle:
+        """Add the noise to what the model reads, inside a `with` block."""
+        words = model.lm.get_input_embeddings()
+        return words.register_forward_hook(lambda _, __, embeddings: self(embeddings))
+
     def __call__(self, embeddings: Tensor) -> Tensor:
         new = self._lengths or [embeddings.shape[1]] * len(embeddings)
         self._lengths = None
@@ -292,8 +228,6 @@ def complete(
     model: Causal, tokenizer: Any, prompts: Sequence[Sequence[int]], max_new_tokens: int
 ) -> list[str]:
     """The model's completion of each prompt, by greedy decoding."""
-    from transformers import GenerationConfig
-
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     pad = pad if pad is not None else end or 0
     width, device = max(map(len, prompts)), next(model.parameters()).device

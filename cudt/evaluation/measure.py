@@ -1,83 +1,75 @@
-"""One pass over the examples of a split, by one process or by several: losses, scores and answers
-of every example at every layer and noise level.
-
-The main process leads and writes, the others compute their share of the batches. Results come back
-batch by batch in the order of one process, so that tables are the same to the last bit.
+"""One pass over the examples of a split: losses, scores and answers of every example at every layer
+and noise level.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from cudt.config.schema import Evaluation
-from cudt.data.loader import ALL, Batch, Share, Workers, batches, n_batches
+from cudt.config.schema import Recipe
+from cudt.data.loader import Batch, batches, n_batches
 from cudt.models.layer_losses import LayerwiseLosses, with_noise
 from cudt.noise import NoiseSource, TextNoise, noise_kind
-from cudt.tasks.base import Split, Task
-from cudt.utils import processes
+from cudt.tasks.base import Split
 from cudt.utils.text import Track
 
-Result = TypeVar("Result")
-#: Computes the results of a share of some batches, one for each; it is sent to other processes.
-Work = Callable[[LayerwiseLosses, Share], Iterator[Result]]
-#: The ids of a batch's examples, and their numbers, (levels, 2 + 4·layers, examples).
-Measured = tuple[list[str], np.ndarray[Any, Any]]
 #: What a layer has of each example; 14 bytes.
 LAYER = {"loss": "float32", "score": "float32", "confidence": "float32", "predicted": "int16"}
 
 
-@dataclass(frozen=True)
-class Pass:
-    """The examples of a split under one kind of noise, at several levels of one draw."""
+def measure(
+    layerwise: LayerwiseLosses,
+    settings: Recipe,
+    split: Split,
+    noise: NoiseSource,
+    levels: Sequence[float],
+    track: Track,
+    what: str,
+) -> dict[float, pd.DataFrame]:
+    """Every example at each level, sorted by id: columns id, weight, input (the score of the noisy
+    input), loss_1, score_1, confidence_1, predicted_1, loss_2, …
+    """
+    task, kind, size = layerwise.task, noise_kind(noise.kind), settings.evaluation.batch_size
+    total = n_batches(task.examples(split), size)
+    if not isinstance(kind, TextNoise):
+        found = _batches(layerwise, settings, task.examples(split), noise, levels)
+        return _tables(track(found, total, what), levels)
+    measured: dict[float, pd.DataFrame] = {}
+    for level in levels:
+        # Noise in texts comes before the tokenizer, so each level is read on its own.
+        examples = task.corrupted(split, kind, level, int(noise.seed))
+        found = _batches(layerwise, settings, examples, None, [0.0])
+        measured |= _tables(track(found, total, what), [level])
+    return measured
 
-    asked: Evaluation
-    workers: Workers
-    split: Split
-    noise: NoiseSource
-    levels: Sequence[float]
 
-    @property
-    def is_in_text(self) -> bool:
-        """Whether the noise is in the source texts, of which each level is read on its own."""
-        return isinstance(noise_kind(self.noise.kind), TextNoise)
-
-    def examples(self, task: Task) -> Sequence[Any]:
-        """The examples, of noise in texts at the first level."""
-        kind = noise_kind(self.noise.kind)
-        if isinstance(kind, TextNoise):
-            return task.corrupted(self.split, kind, self.levels[0], int(self.noise.seed))
-        return task.examples(self.split)
-
-    def total(self, task: Task) -> int:
-        """The number of batches."""
-        return n_batches(task.examples(self.split), self.asked.batch_size)
-
-    @torch.no_grad()
-    def __call__(self, layerwise: LayerwiseLosses, share: Share) -> Iterator[Measured]:
-        """The measurements of each batch of one process."""
-        device, size = next(layerwise.eval().parameters()).device, self.asked.batch_size
-        task, examples = layerwise.task, self.examples(layerwise.task)
-        found = batches(task, examples, size, device, self.workers, share)
-        is_drawn = any(self.levels) and not self.is_in_text
-        for batch, drawn in with_noise(layerwise.model, found, self.noise if is_drawn else None):
-            at_levels = []
-            for level in self.levels:
-                noise = level * drawn if drawn is not None and level else None
-                with torch.autocast(
-                    device.type, torch.bfloat16, enabled=self.asked.precision == "bf16"
-                ):
-                    at_levels.append(_rows(layerwise, batch, noise))
-            # The device is waited for once per batch.
-            yield [*batch["ids"]], torch.stack(at_levels).float().cpu().numpy()
+@torch.no_grad()
+def _batches(
+    layerwise: LayerwiseLosses,
+    settings: Recipe,
+    examples: Sequence[Any],
+    noise: NoiseSource | None,
+    levels: Sequence[float],
+) -> Iterator[tuple[list[str], np.ndarray[Any, Any]]]:
+    """The ids of each batch, and its numbers, (levels, 2 + 4·layers, examples)."""
+    device, how = next(layerwise.eval().parameters()).device, settings.evaluation
+    found = batches(layerwise.task, examples, how.batch_size, device, settings.loading.workers)
+    is_bf16 = how.precision == "bf16"
+    for batch, drawn in with_noise(layerwise.model, found, noise if any(levels) else None):
+        at_levels = []
+        for level in levels:
+            with torch.autocast(device.type, torch.bfloat16, enabled=is_bf16):
+                scaled = level * drawn if drawn is not None and level else None
+                at_levels.append(_rows(layerwise, batch, scaled))
+        # The device is waited for once per batch.
+        yield [*batch["ids"]], torch.stack(at_levels).float().cpu().numpy()
 
 
 def _rows(layerwise: LayerwiseLosses, batch: Batch, noise: Tensor | None) -> Tensor:
@@ -105,57 +97,16 @@ def _rows(layerwise: LayerwiseLosses, batch: Batch, noise: Tensor | None) -> Ten
     return torch.stack(rows)
 
 
-def measure(
-    one: Pass, layerwise: LayerwiseLosses, track: Track, what: str
-) -> dict[float, pd.DataFrame]:
-    """Every example at each level, sorted by id: columns id, weight, input (the score of the noisy
-    input), loss_1, score_1, confidence_1, predicted_1, loss_2, … Call it inside `led_by_main`.
-    """
-    total = one.total(layerwise.task)
-    passes = [replace(one, levels=[g]) for g in one.levels] if one.is_in_text else [one]
-    measured: dict[float, pd.DataFrame] = {}
-    for single in passes:
-        names, arrays = zip(*track(results(single, layerwise, total), total, what), strict=True)
-        ids, values = list(itertools.chain(*names)), np.concatenate(arrays, axis=-1)
-        for level, rows in zip(single.levels, values, strict=True):
-            columns = {"id": ids, "weight": rows[0], "input": rows[1]}
-            for number, row in enumerate(rows[2:]):
-                name = [*LAYER][number % len(LAYER)]
-                known = np.nan_to_num(row, nan=-1) if name == "predicted" else row
-                columns[f"{name}_{number // len(LAYER) + 1}"] = known.astype(LAYER[name])
-            measured[level] = pd.DataFrame(columns).sort_values("id", ignore_index=True)
-    return measured
-
-
-# ---------------------------------------------------------------- several processes
-
-
-def results(work: Work[Result], layerwise: LayerwiseLosses, total: int) -> Iterator[Result]:
-    """The results of all `total` batches, in order; call it inside `led_by_main`."""
-    if processes.count() == 1:
-        return work(layerwise, ALL)
-    processes.from_main(work)
-    return itertools.islice(_rounds(work, layerwise), total)
-
-
-@contextmanager
-def led_by_main(layerwise: LayerwiseLosses) -> Iterator[bool]:
-    """Whether this process leads, that is, evaluates and writes. The others have helped when they
-    get the answer.
-    """
-    if not processes.is_main_process():
-        while (work := processes.from_main(None)) is not None:
-            for _ in _rounds(work, layerwise):
-                pass
-    yield processes.is_main_process()
-    # Not after an error: the others may be at work, and end with this process.
-    if processes.is_main_process():
-        processes.from_main(None)
-
-
-def _rounds(work: Work[Result], layerwise: LayerwiseLosses) -> Iterator[Result]:
-    """The results of all processes, in rounds of one batch each; none but in the main one."""
-    for mine in work(layerwise, (processes.index(), processes.count())):
-        everyones = processes.gathered(mine)
-        if processes.is_main_process():
-            yield from everyones
+def _tables(found: Any, levels: Sequence[float]) -> dict[float, pd.DataFrame]:
+    """The numbers of all batches as a table for each level."""
+    names, arrays = zip(*found, strict=True)
+    ids, values = list(itertools.chain(*names)), np.concatenate(arrays, axis=-1)
+    tables = {}
+    for level, rows in zip(levels, values, strict=True):
+        columns = {"id": ids, "weight": rows[0], "input": rows[1]}
+        for number, row in enumerate(rows[2:]):
+            name = [*LAYER][number % len(LAYER)]
+            known = np.nan_to_num(row, nan=-1) if name == "predicted" else row
+            columns[f"{name}_{number // len(LAYER) + 1}"] = known.astype(LAYER[name])
+        tables[level] = pd.DataFrame(columns).sort_values("id", ignore_index=True)
+    return tables

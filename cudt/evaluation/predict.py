@@ -22,6 +22,7 @@ from cudt.evaluation.intervals import Array
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.runs.run import Run, check_same, open_run
 from cudt.tasks.base import SEEN
+from cudt.tasks.text import Classification
 from cudt.training.train import load
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
@@ -45,56 +46,67 @@ class _AllLeftError(Exception):
 
 
 def predict(
-    run: Run,
+    run: Run | str | Path,
     texts: Sequence[str | Sequence[str]],
-    exit: str | Mapping[str, float] | None,  # noqa: A002 (what the literature calls it)
-    device: DeviceName,
-    data_root: Path | None,
+    exit: str | Mapping[str, float] | None = None,  # noqa: A002 (what the literature calls it)
+    *,
+    device: DeviceName = "auto",
+    data_root: str | Path | None = None,
 ) -> Predictions:
-    """The class of each text; with `exit`, a text leaves at the first layer whose largest class
-    probability is above the threshold. The model of the last call is kept in memory.
+    """The class of each text that a finished run predicts; a text of a pair task is a pair.
+
+    With `exit`, a text leaves the model at the first layer that is sure enough, and later layers
+    are not computed for it: `{"confidence": 0.9}` (the largest class probability is above 0.9), or
+    "confidence" alone, for the threshold that `cudt eval-ood --exits` sets on validation data. The
+    model stays in memory until another run is used. The training data are needed.
     """
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of texts, not one text")
+    run = run if isinstance(run, Run) else open_run(run)
     run.finished_info()
-    threshold = _threshold(run, exit)
-    stamp = run.weights_file(run.weights).stat().st_mtime_ns
-    layerwise = _load(run.path, run.weights, stamp, device, data_root)
-    task: Any = layerwise.task
-    if not hasattr(task, "probabilities"):
-        name = run.recipe.settings.task.name
-        raise UserError(f"predict needs a run that classifies texts; its task is {name}")
-    pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
-    n_layers, size = layerwise.model.n_layers, run.recipe.settings.evaluation.batch_size
-    probabilities, layers = np.zeros((len(texts), task.n_classes)), np.full(len(texts), n_layers)
-    on = next(layerwise.parameters()).device
-    for batch in batches(task, task.from_texts(pairs), size, on):
+    threshold = chosen_threshold(run) if exit == "confidence" else None
+    if isinstance(exit, Mapping):
+        threshold = float(exit["confidence"])
+    stamp, root = run.weights_file(run.weights).stat().st_mtime_ns, data_root and Path(data_root)
+    layerwise = _load(run.path, run.weights, stamp, device, root or None)
+    task, on = layerwise.task, next(layerwise.parameters()).device
+    if not isinstance(task, Classification):
+        raise UserError(f"predict needs a run that classifies texts, not {type(task).__name__}")
+    given = task.from_texts([(text,) if isinstance(text, str) else tuple(text) for text in texts])
+    size = run.recipe.settings.evaluation.batch_size
+    probabilities: Array = np.zeros((len(texts), task.n_classes))
+    layers: Array = np.zeros(len(texts), dtype=int)
+    for batch in batches(task, given, size, on):
         rows = [int(one) for one in batch["ids"]]
         probabilities[rows], layers[rows] = _read(layerwise, batch, threshold)
     classes = [*task.classes] or [*range(task.n_classes)]
     labels = [classes[index] for index in probabilities.argmax(-1)]
-    return Predictions(labels, probabilities, classes, layers, n_layers)
+    return Predictions(labels, probabilities, classes, layers, layerwise.model.n_layers)
 
 
 @torch.no_grad()
 def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> tuple[Array, Array]:
     """The class probabilities with which the texts of a batch leave, and after which layers."""
-    model, task, found = layerwise.model, layerwise.task, list[Array]()
-    left: Array = np.zeros(len(batch["ids"]), dtype=int)
+    model, n, layer = layerwise.model, len(batch["ids"]), 0
+    task: Any = layerwise.task
+    left: Array = np.zeros(n, dtype=int)
+    found: Array = np.zeros((n, task.n_classes))
 
     def visit(state: Tensor) -> None:
-        is_last = len(found) == model.n_layers - 1
-        found.append(np.empty(0))
+        nonlocal layer
+        layer += 1
+        is_last = layer == model.n_layers
         if threshold is None and not is_last:
             return
-        answer = model.readout(state, batch).double()
-        found[-1] = task.probabilities(answer).cpu().numpy()  # type: ignore[attr-defined]
-        sure = threshold is not None and found[-1].max(-1) > threshold
-        left[(left == 0) & (sure | is_last)] = len(found)
+        answers = task.probabilities(model.readout(state, batch).double()).cpu().numpy()
+        leaves = (left == 0) & (is_last | (answers.max(-1) > (threshold or 0.0)))
+        left[leaves], found[leaves] = layer, answers[leaves]
         if left.all():
             raise _AllLeftError
 
     with suppress(_AllLeftError):
         model.visit_layers(model.signal(batch)[0], batch, visit)
-    return np.stack([found[layer - 1][row] for row, layer in enumerate(left)]), left
+    return found, left
 
 
 @lru_cache(maxsize=1)
@@ -108,16 +120,3 @@ def _load(
     data = layerwise.task.fingerprint(SEEN)
     check_same(run, "training data or tokenizer", run.info().training_data, data)
     return layerwise
-
-
-def _threshold(run: Run, wanted: str | Mapping[str, float] | None) -> float | None:
-    """The threshold that a caller asks for, or the one chosen for the run."""
-    if wanted is None:
-        return None
-    if wanted == "confidence":
-        return chosen_threshold(run)
-    given = wanted.get("confidence") if isinstance(wanted, Mapping) and len(wanted) == 1 else None
-    if isinstance(given, float | int) and 0 <= given <= 1:
-        return float(given)
-    expected = '"confidence", or {"confidence": 0.9} with its threshold from 0 to 1'
-    raise UserError(f"exit: expected {expected}, got {wanted!r}")

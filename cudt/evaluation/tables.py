@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from rich.table import Table
 
+from cudt.config.levels import scale_of
 from cudt.evaluation import intervals
 from cudt.evaluation.intervals import Array
 from cudt.runs.info import FinishedInfo
+from cudt.runs.run import Run
+from cudt.utils.text import short_number
 
 if TYPE_CHECKING:
     from cudt.method.constraints import LayerVerdict
@@ -64,19 +68,13 @@ def layer_rows(
     """
     weights = examples["weight"].to_numpy(float)
     scores = layers_of(examples, "score") @ weights / weights.sum()
-    errors = [one.standard_error for one in _judged(info, examples)]
     losses = layers_of(examples, "loss") @ weights / weights.sum()
+    errors = [one.standard_error for one in _judged(info, examples)]
+    columns = ("loss", "metric", "standard_error")
+    numbers = zip(losses.tolist(), map(task.metric, scores.tolist()), errors, strict=True)
     return [
-        {
-            **keys,
-            "layer": layer,
-            "loss": loss,
-            "metric": task.metric(score),
-            "standard_error": error,
-        }
-        for layer, (loss, score, error) in enumerate(
-            zip(losses.tolist(), scores.tolist(), errors, strict=True), 1
-        )
+        {**keys, "layer": layer, **dict(zip(columns, row, strict=True))}
+        for layer, row in enumerate(numbers, 1)
     ]
 
 
@@ -178,3 +176,33 @@ def psnr(rmse: Any) -> Any:
     """The peak signal-to-noise ratio 20·log10(255 / RMSE) in dB."""
     with np.errstate(divide="ignore"):
         return 20 * np.log10(_PEAK / rmse)
+
+
+def result_table(run: Run, *, with_exits: bool = False) -> Table:
+    """One row for each noise level, averaged over the noise seeds: the metric with its interval,
+    the loss of the last layer, and the layer with the lowest one; for the terminal.
+    """
+    from cudt.evaluation import exits
+
+    info, ood = run.finished_info(), run.rows("ood").groupby(["noise", "gamma"])
+    layers = over_seeds(run.rows("layers"), is_root=False).set_index(["noise", "gamma"])
+    early = exits.exit_table(run).set_index(["noise", "gamma"]) if with_exits else None
+    is_rmse = info.metric.name == "RMSE"
+    headings = ["noise", "level", info.metric.name, "95 % interval", "loss", "best layer"]
+    headings += ["PSNR", "input"] if is_rmse else []
+    headings += ["exit", "layers", "FLOPs"] if early is not None else []
+    table = Table(box=None, padding=(0, 1, 0, 0), title=run.label, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for key, row in ood.mean(numeric_only=True).iterrows():
+        kind, level = str(key[0]), float(key[1])  # type: ignore[index]
+        losses = layers.loc[[key]].sort_values("layer")["loss"].to_numpy()
+        ends = [short_number(row[end]) for end in ("low", "high") if not pd.isna(row[end])]
+        cells = [kind, f"{scale_of(kind).symbol} = {level:g}", short_number(row["value"])]
+        cells += [" to ".join(ends), short_number(losses[-1]), str(losses.argmin() + 1)]
+        cells += [f"{psnr(row['value']):.2f}", short_number(row["input"])] if is_rmse else []
+        if early is not None:
+            one = early.loc[key]
+            cells += [f"{one['accuracy']:.4f}", f"{one['mean_depth']:.2f}", f"{one['flops']:.0%}"]
+        table.add_row(*cells)
+    return table

@@ -7,18 +7,13 @@ of another level or kind. If f_l ≤ (1−α)·f_{l−1} for every layer, then
     min_k f′_k − f* ≤ (1/α)·(ζ + C·τ)            as L grows: the best layer is good
 
 ζ bounds how far violations on the training data are from those in expectation, and C·τ the change
-of a violation by the shift. f* ≥ 0, the lowest loss of any function on the shifted data, is
-unknown; min_k f′_k is at least min_k f′_k − f*. The term for constraints that fail with probability
-δ cannot be measured and is left out. On the ladder no loss of another layer bounds f′_l, so errors
-do not add up over layers, and 1/α is left out.
+of a violation by the shift.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-from cudt.method.constraints import Form, loss_asked_of_last
 
 
 def achieved_rates(losses: Sequence[float], reference: float) -> list[float]:
@@ -27,11 +22,6 @@ def achieved_rates(losses: Sequence[float], reference: float) -> list[float]:
         1 - after / before if before else (-math.inf if after else 0.0)
         for before, after in zip([reference, *losses], losses, strict=False)
     ]
-
-
-def mean_rate(losses: Sequence[float], reference: float) -> float:
-    """1 − (f_L / f_0)^(1/L): the constant rate that leads from f_0 to f_L in L layers."""
-    return 1 - (losses[-1] / reference) ** (1 / len(losses))
 
 
 def distribution_shift(losses: Sequence[float], trained: Sequence[float]) -> float:
@@ -47,25 +37,3 @@ def distribution_shift(losses: Sequence[float], trained: Sequence[float]) -> flo
 def estimation_gap(train: Sequence[float], validation: Sequence[float]) -> float:
     """The measured ζ: the same sum for the step from training to validation data."""
     return distribution_shift(validation, train)
-
-
-def limit_bound(rates: Sequence[float], zeta: float, shift: float, form: Form = "linear") -> float:
-    """(1/α)·(ζ + C·τ) with the smallest α, or ζ + C·τ on the ladder; infinite where α = 0."""
-    if min(rates) <= 0:
-        return math.inf
-    return zeta + shift if form == "ladder" else (zeta + shift) / min(rates)
-
-
-def depth_bound(
-    rates: Sequence[float], reference: float, zeta: float, shift: float, form: Form = "linear"
-) -> float:
-    """The same for the L layers that the model has: b_L, where b_0 = f_0 and b_l = (1−α_l)·b_{l−1}
-    + ζ + C·τ. On the ladder ζ + C·τ is added once.
-    """
-    error = zeta + shift
-    if form == "ladder":
-        return loss_asked_of_last(reference, rates) + error
-    bound = reference
-    for rate in rates:
-        bound = (1 - rate) * bound + error
-    return bound

@@ -10,7 +10,7 @@ columns are atoms:
 
 φ is the soft threshold, and H starts at 0. Only D is trained. c = ‖D‖² is the Lipschitz constant of
 the gradient of the LISTA loss ½‖x − D h‖² + λ₁‖h‖₁, so that no step raises it, however D is trained
-(docs/background/energies.md). Pixel values are 0 to 255, which sets the scale of λ₁.
+(docs/method.md). Pixel values are 0 to 255, which sets the scale of λ₁.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel
+from cudt.models.sharding import like
 from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.noise import CPU, NoiseSource
 from cudt.tasks.base import Task
@@ -136,7 +137,9 @@ class LayerwiseLosses(nn.Module):
 
     def load_learned_weights(self, weights: dict[str, Tensor]) -> None:
         """Load what `learned_weights` returned; a UserError if they belong to another model."""
-        missing, unexpected = self.load_state_dict(weights, strict=False)
+        own = self.state_dict()
+        held = {name: like(one, own.get(name)) for name, one in weights.items()}
+        missing, unexpected = self.load_state_dict(held, strict=False)
         absent = sorted(set(missing) - self._frozen_or_repeated())
         keys = [f"missing key '{name}'" for name in absent]
         keys += [f"unexpected key '{name}'" for name in unexpected]

@@ -81,3 +81,14 @@ def is_sharded(module: nn.Module) -> bool:
 def whole(weight: Any) -> Tensor:
     """A weight, gathered from all processes if it is sharded; then all of them must call it."""
     return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+
+
+def like(value: Tensor, weight: Any) -> Tensor:
+    """This process's shard of a whole tensor, if a weight is sharded; otherwise the tensor."""
+    if not hasattr(weight, "full_tensor"):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    # Every process has the whole tensor, so that nothing is sent. A shard is a view of it.
+    mesh, placements = weight.device_mesh, weight.placements
+    return distribute_tensor(value, mesh, placements, src_data_rank=None).clone()

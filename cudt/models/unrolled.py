@@ -6,7 +6,7 @@ With tokens x_1 … x_T in the rows of X, a layer attends symmetrically and then
     X⁺ = ReLU(Z W_s),  W_s = (1−η)I − (η/2)(W₂ + W₂ᵀ)       a proximal gradient step on g₂
 
 W_s contains the residual connection (1−η)I. The energies, and how much of the theory holds after
-training, are in docs/background/energies.md. `unrolled` reads texts, `unrolled_video` frames.
+training, are in docs/method.md. `unrolled` reads texts, `unrolled_video` frames.
 """
 
 from __future__ import annotations

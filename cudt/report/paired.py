@@ -1,6 +1,6 @@
 """Differences between runs with 95 % intervals, on the same test examples under the same noise.
 
-compare.py says which runs are compared; docs/background/statistics.md derives the intervals.
+compare.py says which runs are compared; docs/evaluation.md explains the intervals.
 """
 
 from __future__ import annotations

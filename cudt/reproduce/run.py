@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from filelock import FileLock
 from rich.console import Console
 
 from cudt.evaluation import generate
+from cudt.evaluation.evaluate import evaluate_all
 from cudt.evaluation.generate import Decoding, Request
-from cudt.evaluation.workers import evaluate_all
 from cudt.reproduce import generated
 from cudt.reproduce import plan as plans
 from cudt.reproduce.plan import Progress
@@ -65,33 +67,26 @@ def _evaluate(made: list[Progress], options: SweepOptions, console: Console) -> 
     left = [one for row in made for one in row.evaluations]
     # Machines that join would otherwise wait for each other at every run.
     random.shuffle(left)
-    for how in sorted({(one.n_samples, one.with_exits) for one in left}, reverse=True):
-        mine = [one for one in left if (one.n_samples, one.with_exits) == how]
+    tracked = partial(track, console=console)
+    where = (options.workers, options.device, options.data_root, tracked)
+    for n_samples, with_exits in sorted({(one.n_samples, one.with_exits) for one in left}):
+        mine = [one for one in left if (one.n_samples, one.with_exits) == (n_samples, with_exits)]
         runs, grids = [one.run for one in mine], [one.grid for one in mine]
-        asked = {"n_samples": how[0], "with_exits": how[1]}
-        done = evaluate_all(runs, grids, options.workers, options.device, options.data_root, asked)
-        for number, problem in track(done, len(mine), "evaluated runs", console):
-            if problem is not None:
-                yield f"{runs[number].path}: {problem}"
+        how: Any = {"n_samples": n_samples, "with_exits": with_exits}
+        done = evaluate_all(runs, grids, *where, wait=True, **how)
+        for number, result in track(done, len(mine), "evaluated runs", console):
+            if isinstance(result, BaseException):
+                yield f"{runs[number].path}: {result}"
 
 
 def _complete(row: Progress, options: SweepOptions, console: Console) -> None:
-    """Let runs answer the instructions that they have not answered, and pair the answers of the
-    first run of ERM with those of the first constrained one.
-    """
+    """Let runs answer the instructions that they have not answered."""
     asked, root = row.experiment.completions, options.data_root
     if asked is None or not asked.file(root).is_file():
         return
-    first = {run.recipe.settings.objective: run for run in reversed(row.runs)}
-    for gamma in asked.gammas:
+    tracked = partial(track, console=console)
+    for run, gamma in itertools.product(row.runs, asked.gammas):
         how = Decoding(gamma, 0, asked.max_new_tokens, asked.batch_size)
         request = Request(asked.file(root), how, asked.limit)
-        for run in row.runs:
-            if not generate.is_done(run, request):
-                with run.locked(wait=True):
-                    tracked = partial(track, console=console)
-                    generate.generate(run, request, options.device, root, tracked)
-        if first.keys() >= {"erm", "constrained"}:
-            with first["erm"].locked(wait=True):
-                pair = generate.compare(first["erm"], first["constrained"], request)
-            plans.say(console, f"completions side by side: {pair}")
+        with run.locked(wait=True):
+            generate.generate(run, request, options.device, root, tracked)

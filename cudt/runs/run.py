@@ -282,8 +282,9 @@ def run_for(recipe: NamedRecipe, out: Path) -> Run:
     return Run(out / recipe.name / f"{recipe.settings.objective}-{recipe.identity()}", recipe)
 
 
-def open_run(path: Path, weights: Weights | None = None) -> Run:
+def open_run(path: str | Path, weights: Weights | None = None) -> Run:
     """The run in an existing folder, with its own weights unless others are named."""
+    path = Path(path)
     if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():
         raise UserError(f"'{path}' is not a run folder (recipe.yaml or run.json is missing)")
     RunFolder(path).check("recipe.yaml")

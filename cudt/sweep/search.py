@@ -1,5 +1,5 @@
 """The search file: which settings of a recipe are searched, how, with how many runs, by which
-score; and the recipe of every run it leads to. `docs/guides/sweeps.md` has an example.
+score; and the recipe of every run it leads to. `docs/sweeps.md` has an example.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from cudt.config.schema import Weights
 from cudt.method.descent import LayerwiseDescent
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.models.sharding import is_sharded, whole
+from cudt.models.sharding import is_sharded, like, whole
 from cudt.runs.run import Run
 from cudt.utils.device import random_state, seed_process, set_random_state
 from cudt.utils.errors import DamagedFileError, DataWarning, UserError
@@ -125,13 +125,17 @@ class Checkpoints:
         return state["progress"]
 
     def _load_weights(self, folder: Path, optimizer: dict[str, Any]) -> None:
-        """Load weights and optimiser; what was in shards may be whole now."""
+        """Load weights and optimiser; either may be in shards now, whether or not it was before."""
         params = [param for group in self.optimizer.param_groups for param in group["params"]]
         if (folder / _MODEL).is_file():
-            if is_sharded(self.layerwise):
-                raise UserError(f"{folder}: has no shards; resume without FSDP")
             self.layerwise.load_learned_weights(load_file(folder / _MODEL))
-            moments = optimizer["state"]
+            moments = {
+                index: {
+                    key: like(one, params[index]) if one.dim() else one
+                    for key, one in all_of.items()
+                }
+                for index, all_of in optimizer["state"].items()
+            }
         else:
             # torch reads into tensors that are there already. A weight that never had a gradient
             # has no moments in the checkpoint: 0 is the same.

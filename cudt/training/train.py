@@ -175,16 +175,25 @@ def _prepared(
     # The others find the files that the first process of a machine has put into the caches.
     with accelerator.local_main_process_first():
         layerwise, objective = assemble(run.recipe, data_root, accelerator.device)
-        task, descent = layerwise.task, objective.descent
-        data, base = task.fingerprint(SEEN), layerwise.frozen_digest()
-        task.examples("validation")
-    before, settings = run.info(), run.recipe.settings
+        data, base = layerwise.task.fingerprint(SEEN), layerwise.frozen_digest()
+        layerwise.task.examples("validation")
+    before, model = run.info(), run.recipe.settings.model
     check_same(run, "training data or tokenizer", before.training_data, data)
     _check_base(run, base)
     trainer = Trainer(run, layerwise, objective, accelerator, display, after_epoch)
-    source = settings.model.source if isinstance(settings.model, PretrainedSection) else None
-    commits = {"model": source and hub.commit_of(source, data_root), "task": task.commit}
-    started = RunInfo(
+    source = model.source if isinstance(model, PretrainedSection) else None
+    commits = {"model": source and hub.commit_of(source, data_root), "task": trainer.task.commit}
+    # A run that is resumed keeps the revisions that it was started with.
+    revisions = {key: one for key, one in commits.items() if one} | before.revisions
+    prints = {"training_data": data, "frozen_weights": base, "revisions": revisions}
+    return trainer, _started(trainer).model_copy(update=prints)
+
+
+def _started(trainer: Trainer) -> RunInfo:
+    """What run.json says of a run that begins, but for its data and pretrained weights."""
+    run, settings, task = trainer.run, trainer.settings, trainer.task
+    accelerator, descent = trainer.accelerator, trainer.descent
+    return RunInfo(
         status="running",
         reason=None,
         recipe=run.recipe.name,
@@ -192,10 +201,6 @@ def _prepared(
         seed=settings.seed,
         variant=run.recipe.identity(without_seed=True),
         task_version=task.version,
-        training_data=data,
-        # A run that is resumed keeps the revisions that it was started with.
-        revisions={key: one for key, one in commits.items() if one} | before.revisions,
-        frozen_weights=base,
         metric=info.MetricInfo(
             name=task.metric_name,
             higher_is_better=task.higher_is_better,
@@ -206,13 +211,13 @@ def _prepared(
         windows_of_clips=task.windows_of_clips,
         gamma_train=settings.noise.gamma_train,
         layers=descent.n_layers,
-        parameters=sum(weight.numel() for weight in layerwise.parameters()),
+        parameters=sum(weight.numel() for weight in trainer.layerwise.parameters()),
         reference=descent.reference,
         rates=descent.rates,
         form=descent.form,
         device=name_of(accelerator.device),
         processes=accelerator.num_processes,
-        sharded=is_sharded(layerwise),
+        sharded=is_sharded(trainer.layerwise),
         autocast=accelerator.mixed_precision,
         versions={
             "cudt": __version__,
@@ -221,7 +226,6 @@ def _prepared(
         },
         begun=_utc_now(),
     )
-    return trainer, started
 
 
 def _repeat_command(run: Run, data_root: Path | None) -> str:

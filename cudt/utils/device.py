@@ -41,9 +41,9 @@ def choose(device: DeviceName) -> torch.device:
     if device == "cpu" or (device == "auto" and found is None):
         return torch.device("cpu")
     if found is None or device not in ("auto", found.type):
-        reason = "losses are measured in double precision, which it lacks"
-        if device != "mps":
-            reason = "torch finds no such device, or the launcher was told to use the CPU"
+        reason = f"torch finds no {device.upper()} device"
+        if device == "mps":
+            reason = "losses are measured in double precision, which MPS lacks"
         raise UserError(f"--device {device}: {reason}; use --device cpu or auto")
     if processes.count() > 1:
         local = int(os.environ["LOCAL_RANK"]) % torch.accelerator.device_count()

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import TypeVar
 
-Value = TypeVar("Value")
 #: How long a process waits for the others, of which one may prepare data for hours.
 _PATIENCE = timedelta(days=1)
 
@@ -49,20 +47,3 @@ def leave() -> None:
 
         if dist.is_initialized():
             dist.destroy_process_group()
-
-
-def gathered(value: Value) -> list[Value]:
-    """The values of all processes, in their order."""
-    if count() == 1:
-        return [value]
-    join()
-    import torch.distributed as dist
-
-    values = [value] * count()
-    dist.all_gather_object(values, value)
-    return values
-
-
-def from_main(value: Value) -> Value:
-    """The value of the main process; the others' values are not used."""
-    return gathered(value)[0]

@@ -53,13 +53,12 @@ def test_runs_are_trained_and_evaluated_under_the_outside_noise(folder):
     runs = sorted((folder / "outputs" / "mine").iterdir())
     assert [run.name.rpartition("-")[0] for run in runs] == ["constrained", "erm", "toys.halves"]
     for run in runs:
-        ood = pd.read_csv(run / "ood.csv")
-        assert set(ood["perturbation"]) == {"toys.laplace", "gaussian"}
-        at = ood[ood["metric"] == "accuracy"].set_index(["perturbation", "gamma"])["value"]
+        layers = pd.read_csv(run / "layers.csv")
+        assert set(layers["noise"]) == {"toys.laplace", "gaussian"}
+        loss = layers[layers["split"] == "test"].set_index(["noise", "gamma", "layer"])["loss"]
         # Without noise both kinds are the same clean test set; with much of it they are not.
-        assert at["toys.laplace", 0.0] == at["gaussian", 0.0]
-        loss = ood[ood["metric"] == "loss"].set_index(["perturbation", "gamma"])["value"]
-        assert loss["toys.laplace", 1.0] != loss["gaussian", 1.0]
+        assert loss["toys.laplace", 0.0, 3] == loss["gaussian", 0.0, 3]
+        assert loss["toys.laplace", 1.0, 3] != loss["gaussian", 1.0, 3]
     assert len({tuple(pd.read_csv(run / "layers.csv")["loss"]) for run in runs}) == 3
 
 

@@ -5,7 +5,6 @@ skipped, noise seeds that never mix, other weights, other data, several processe
 from __future__ import annotations
 
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,14 @@ from cudt.config import recipe as recipes
 from cudt.config.other_data import named
 from cudt.data.loader import batches
 from cudt.evaluation import samples
-from cudt.evaluation.display import result_table
 from cudt.evaluation.evaluate import Grid, check, evaluate_ood, evaluate_validation, missing
 from cudt.models.layer_losses import draw_noise
 from cudt.noise import NoiseSource
-from cudt.runs.info import RunInfo, SigmaX
+from cudt.runs.info import RunInfo
 from cudt.runs.run import EXAMPLES, Run, open_run
 from cudt.training.train import load
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe, train_quietly
-from tests.processes import together
 
 CPU = torch.device("cpu")
 LAYER = ("loss", "score", "confidence", "predicted")
@@ -107,15 +104,6 @@ def test_tables_are_the_means_of_the_examples(run):
     assert sorted(examples["gamma"].unique()) == [0, 0.4, 0.5, 1]
 
 
-def test_the_folder_has_at_most_nine_entries(run):
-    evaluate(run, with_exits=True)
-    names = {path.name for path in run.path.iterdir()}
-    assert names == {
-        *("recipe.yaml", "run.json", "history.csv", "layers.csv", "ood.csv", EXAMPLES),
-        *("checkpoints", ".lock"),
-    }
-
-
 def test_bf16_measures_what_autocast_computes(tmp_path):
     run = train_quietly(tiny_recipe("evaluation.precision=bf16"), tmp_path)
     evaluate(run)
@@ -130,17 +118,6 @@ def test_bf16_measures_what_autocast_computes(tmp_path):
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_noise_has_gamma_times_the_stored_sigma(run):
-    evaluate(run, Grid([1.0]))
-    sigma = run.finished_info().sigma_x
-    halved = SigmaX(training=sigma.training, evaluation=sigma.evaluation / 2)
-    run.update_info(RunInfo(sigma_x=halved))
-    evaluate(run, Grid([2.0]))
-    layers = run.rows("layers")
-    once, twice = (layers[layers["gamma"] == gamma]["loss"].tolist() for gamma in (1, 2))
-    assert once == pytest.approx(twice, rel=1e-6)
-
-
 def test_without_examples_the_tables_are_the_same(run):
     evaluate(run)
     settings = run.recipe.settings
@@ -149,8 +126,6 @@ def test_without_examples_the_tables_are_the_same(run):
     other = Run(run.path.with_name("other"), cudt.NamedRecipe(run.recipe.name, changed))
     shutil.copytree(run.path, other.path)
     other.delete("ood.csv", EXAMPLES)
-    (other.path / "ood.csv").unlink()
-    (other.path / EXAMPLES).unlink()
     assert evaluate(other)
     assert not (other.path / EXAMPLES).exists()
     assert other.rows("ood").equals(run.rows("ood"))
@@ -301,28 +276,3 @@ def test_pictures_show_the_clean_and_the_noisy_frame_and_every_layer(video, tmp_
     assert missing(run, Grid(), 2) == {}
     assert missing(run, Grid(), 3) == {"samples": []}
     assert samples.spread([1.0, 0.0, 0.5, 0.1, 0.4]) == [0.0, 0.4, 1.0]
-
-
-# ---------------------------------------------------------------- several processes and runs
-
-
-def test_several_processes_write_the_tables_of_one(run, tmp_path):
-    written: list[list[Any]] = []
-    for count in (1, 3):
-        mine = open_run(Path(shutil.copytree(run.path, tmp_path / str(count) / "run")))
-        together(count, partial(evaluate, mine, with_exits=True))
-        written.append([(mine.path / name).read_bytes() for name in ("ood.csv", "layers.csv")])
-        written[-1].append(mine.read_examples().to_csv())
-    assert written[0] == written[1]
-
-
-def test_the_terminal_shows_one_table_with_a_line_for_each_level(run):
-    evaluate(run, with_exits=True)
-    table = result_table(run, with_exits=True)
-    assert table.row_count == 3
-    headings = [str(column.header) for column in table.columns]
-    assert headings == [
-        *("level", "accuracy", "95 % interval", "loss", "lower", "best"),
-        *("exit", "layers", "FLOPs"),
-    ]
-    assert cudt.evaluate(run, quiet=True).equals(run.rows("ood"))

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from cudt.data.loader import batches
-from cudt.method.constraints import judge
 from cudt.models.layer_losses import (
     Measurement,
     deviation,
@@ -149,12 +148,3 @@ def test_means_are_weighted_and_grouping_noise_seeds_by_example_keeps_them():
     # b is the first of the first draw and the last of the second, with weights 1 and 2.
     wanted = (first.losses[:, 0] + 2 * second.losses[:, 3]) / 3
     assert grouped.losses[:, 1].tolist() == pytest.approx(wanted.tolist())
-
-
-def test_the_standard_error_over_clips_is_that_of_their_means():
-    losses = torch.rand(1, 12, generator=torch.Generator().manual_seed(0)).double()
-    windows = Measurement(losses, losses, torch.ones(12).double(), list(map(str, range(12))))
-    grouped = windows.grouped([f"clip {number // 3}" for number in range(12)])
-    (verdict,) = judge(grouped.losses, grouped.weights, 1.0, [0.1], torch.zeros(1))
-    means = losses.reshape(4, 3).mean(1)
-    assert verdict.standard_error == pytest.approx((means.std() / 2).item())

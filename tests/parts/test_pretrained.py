@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,6 @@ from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.pretrained import compile_layers
 from cudt.tasks.text import Row, TextClassification
 from cudt.utils.errors import UserError
-from tests.conftest import tiny_recipe, train_quietly
 from tests.pretrained import (
     ROWS,
     batch_of,
@@ -33,7 +31,7 @@ from tests.pretrained import (
 from tests.shapes import tiny_videos
 
 WORDS = [[2, 30, 40, 38, 3], [2, 46, 34, 3], [2, 50, 51, 33, 41, 35, 3]]
-FAMILIES = ("bert", "albert", "modernbert", "vit direct", "vit linear", "dinov2 linear", "llama")
+FAMILIES = ("bert", "albert", "vit direct", "dinov2 linear", "llama")
 RANK_2 = Lora(rank=2, alpha=3.0, dropout=0.25)
 every = pytest.mark.parametrize("family", FAMILIES)
 
@@ -149,20 +147,6 @@ def test_an_adapter_adds_its_scaled_product_to_the_matrix_of_its_layer(folders, 
     assert torch.allclose(merged.eval()(batch), layerwise.eval()(batch), rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("family", "targets", "adapted"),
-    [
-        ("bert", "default", {"query", "value"}),
-        ("bert", ["key"], {"key"}),
-        ("llama", "default", {"q_proj", "v_proj"}),
-        ("dinov2 linear", ["fc1", "fc2"], {"fc1", "fc2"}),
-    ],
-)
-def test_targets_say_which_modules_get_adapters(folders, family, targets, adapted):
-    names = weights(build(folders, family, Lora(rank=2, targets=targets)), learned=True)
-    assert {name.split(".lora_")[0].split(".")[-1] for name in names if "lora_" in name} == adapted
-
-
 def test_targets_that_do_not_exist_are_refused(folders):
     with pytest.raises(UserError, match=r"BertModel: Target modules .*nowhere.* not found"):
         build(folders, "bert", Lora(targets=["nowhere"]))
@@ -207,8 +191,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
 
 @pytest.mark.parametrize(
     ("family", "lora", "count"),
-    [("bert", None, 3), ("albert", None, 1), ("llama", None, 3), ("llama", Lora(rank=2), 3),
-     ("vit linear", None, 3)],
+    [("albert", None, 1), ("llama", Lora(rank=2), 3), ("dinov2 linear", None, 3)],
 )  # fmt: skip
 def test_compiled_layers_have_the_same_losses_gradients_and_names(
     folders, calls, family, lora, count
@@ -226,18 +209,3 @@ def test_compiled_layers_have_the_same_losses_gradients_and_names(
             assert one.grad is other.grad
         else:
             assert torch.allclose(one.grad, other.grad, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs g++")
-def test_a_run_whose_layers_are_really_compiled_has_the_same_losses(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    torch.compiler.reset()
-    losses = []
-    for compiles in ("false", "true"):
-        recipe = tiny_recipe("training.epochs=1", f"training.compile={compiles}")
-        history = train_quietly(recipe, tmp_path).read_table("history")
-        losses.append(history[history["name"] == "loss"]["value"].to_numpy())
-    assert len(losses[0]) == 12
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
-    assert list((tmp_path / "cache").rglob("*.cpp"))

@@ -53,25 +53,6 @@ def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
 # ---------------------------------------------------------------- one update
 
 
-def test_the_primal_step_is_the_gradient_of_the_lagrangian(tmp_path):
-    trainer = trainer_for(tmp_path, "training.clip_norm=null", "descent.form=log")
-    trainer.settings = tiny_recipe("training.clip_norm=null", "noise.gamma_train=0.0").settings
-    trainer.descent.multiplier_values.add_(torch.tensor([0.5, 1.0, 1.5]))
-    step_plainly(trainer, 1.0)
-    before = weights_of(trainer)
-    (batch,) = next(trainer._remaining_updates())
-    trainer.descent.lagrangian(trainer.layerwise(batch).mean(1)).backward()
-    expected = {
-        name: value.grad.clone()
-        for name, value in trainer.model.named_parameters()
-        if value.grad is not None
-    }
-    trainer.model.zero_grad()
-    trainer._update([batch])
-    for name, value in trainer.model.named_parameters():
-        assert torch.allclose(before[name] - value.detach(), expected[name], atol=1e-6), name
-
-
 def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_same(tmp_path):
     def step(reads: list[set[int]]) -> dict[str, torch.Tensor]:
         trainer = trainer_for(tmp_path, "training.clip_norm=null", "descent.form=linear")
@@ -176,15 +157,6 @@ def test_a_schedule_is_that_of_transformers_without_its_first_rate_of_0(schedule
         theirs.step()
     ours = shares(5, schedule=schedule, warmup_share=warmup / 10)
     assert ours == pytest.approx(rates[skipped:], abs=1e-12)
-
-
-def test_rates_computed_by_hand(tmp_path):
-    assert shares(2, schedule="linear", warmup_share=0.5) == pytest.approx([1 / 2, 1, 2 / 3, 1 / 3])
-    assert shares(2, schedule="cosine") == pytest.approx([1, 0.85355339, 0.5, 0.14644661])
-    assert shares(2, warmup_share=0.5) == [0.5, 1, 1, 1]
-    trainer = trainer_for(tmp_path, "training.schedule=linear", "training.learning_rate=6e-3")
-    trainer._update(next(trainer._remaining_updates()))
-    assert trainer.schedule.get_last_lr() == pytest.approx([5e-3])
 
 
 def test_the_readout_steps_with_its_own_learning_rate(tmp_path):
@@ -319,13 +291,6 @@ def test_training_stops_after_validations_without_better_weights(tmp_path, monke
     assert counts.tolist() == [0, 0, 1, 2]
 
 
-def test_running_out_of_patience_at_the_last_update_is_not_stopping_early(tmp_path, monkeypatch):
-    ranked(monkeypatch, 0.5, 0.6)
-    run = train_quietly(tiny_recipe("training.early_stopping=1"), tmp_path)
-    assert validations(run) == [3, 6]
-    assert run.finished_info().stopped_early is None
-
-
 # ---------------------------------------------------------------- history and display
 
 
@@ -339,13 +304,6 @@ def test_history_is_long_and_whole(trained_run):
     validation = history[history["split"] == "validation"]
     pairs = {(epoch, layer) for epoch in (1, 2) for layer in (1, 2, 3)}
     assert set(zip(validation["epoch"], validation["layer"], strict=True)) == pairs
-
-
-def test_erm_records_the_last_layer_in_training_and_all_in_validation(tmp_path):
-    history = train_quietly(tiny_recipe(objective="erm"), tmp_path).read_table("history")
-    losses = history[history["name"] == "loss"]
-    assert set(losses[losses["split"] == "train"]["layer"]) == {3}
-    assert set(losses[losses["split"] == "validation"]["layer"]) == {1, 2, 3}
 
 
 @pytest.mark.parametrize("form", ["linear", "log", "ladder"])
@@ -460,12 +418,6 @@ def test_other_data_than_the_run_was_started_with_are_refused(tmp_path):
     with pytest.raises(UserError, match="was started with other training data"):
         train_quietly(recipe, tmp_path)
     assert values["training_data"] != "x"
-
-
-def test_a_run_is_trained_by_one_process_at_a_time(tmp_path):
-    recipe = tiny_recipe()
-    with run_for(recipe, tmp_path).locked(), pytest.raises(UserError, match="is using this run"):
-        train_quietly(recipe, tmp_path)
 
 
 def test_a_loaded_run_has_the_verdicts_losses(trained_run):

@@ -1,5 +1,5 @@
 """UT for texts and for video: the equations token by token, and the energies that its steps descend
-on (docs/background/energies.md)."""
+on (docs/method.md)."""
 
 from __future__ import annotations
 

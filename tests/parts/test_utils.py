@@ -17,7 +17,8 @@ from rich.console import Console
 from cudt.utils import device, processes, text
 from cudt.utils.errors import StopRequest, UserError
 from cudt.utils.files import folder_next_to, replacing, write_text
-from tests.processes import commands, environment, free_port, together
+from cudt.utils.workers import FAULT, Workers, environments
+from tests.processes import commands, environment, free_port
 
 # ---------------------------------------------------------------- files
 
@@ -66,7 +67,7 @@ def test_an_error_names_the_file_that_is_written(tmp_path, monkeypatch):
 
 def test_auto_is_the_accelerator_if_there_is_one(monkeypatch):
     assert device.choose("auto") == device.choose("cpu") == torch.device("cpu")
-    with pytest.raises(UserError, match="--device cuda: torch finds no such device"):
+    with pytest.raises(UserError, match="--device cuda: torch finds no CUDA device"):
         device.choose("cuda")
     with pytest.raises(UserError, match="--device mps: losses are measured in double precision"):
         device.choose("mps")
@@ -110,16 +111,6 @@ def test_a_mismatched_torchvision_fails_alone_and_is_survived(tmp_path):
 
 
 # ---------------------------------------------------------------- several processes
-
-
-def exchange() -> tuple[object, ...]:
-    index = processes.index()
-    return processes.gathered(index), processes.from_main(index)
-
-
-def test_values_of_all_processes_are_in_their_order():
-    assert exchange() == ([0], 0)
-    assert together(3, exchange) == [([0, 1, 2], 0)] * 3
 
 
 @pytest.mark.parametrize(
@@ -217,3 +208,35 @@ def test_a_bar_is_drawn_on_a_terminal_only(is_terminal, capsys):
     console = Console(force_terminal=is_terminal)
     assert [*text.track(range(3), 3, "a [b]", console)] == [0, 1, 2]
     assert ("a [b]" in capsys.readouterr().out) == is_terminal
+
+
+# ---------------------------------------------------------------- workers
+
+
+def obey(word: str) -> int:
+    """Behave as a word says, in a worker."""
+    print(os.environ["PLANTED"], flush=True)
+    if word == "fault":
+        raise OSError(28, "No space left on device", "ood.csv")
+    if word == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"code": 75, "crash": 0}[word] or int("crash")
+
+
+@pytest.mark.parametrize(
+    ("word", "code"), [("code", 75), ("crash", 1), ("fault", FAULT), ("killed", -9)]
+)
+def test_a_workers_end_is_seen_and_its_job_is_in_no_process_list(tmp_path, word, code):
+    with Workers([{"PLANTED": "seen"}], tmp_path, obey, word) as workers:
+        (process,) = workers._running.values()
+        assert word.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        (ended,) = workers.wait(60)
+    assert (ended.worker, ended.code) == (0, code)
+    assert ended.log.read_text().startswith("seen\n")
+    assert str(ended.log) in ended.how
+
+
+def test_workers_share_the_cores(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
+    assert environments(3, "cpu") == [{"OMP_NUM_THREADS": "2"}] * 3

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-
-from cudt.sweep import results
 from cudt.sweep.definition import Sweep
 from cudt.sweep.storage import open_storage
+
+from cudt.sweep import results
 from cudt.sweep.studies import studies_of
 from cudt.sweep.worker import SweepOptions, main
 from tests.postgres import postgres

@@ -200,6 +200,7 @@ def test_two_processes_that_share_the_weights_train_as_one(llama, tmp_path, sett
     [
         ((2, True), (1, False), "2 to 1"),
         ((2, True), (2, True), "2 to 2"),
+        ((1, False), (2, True), "1 to 2"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )

@@ -67,7 +67,7 @@ MESSAGES = {
     "train --recipe reviews-ut --set noise.kind=discrete": "reviews-ut.yaml with your changes: noise.kind: 'discrete' is applied to texts; train on noise that is added to embeddings or pixels",
     "train --recipe reviews-ut --set epochs": "--set 'epochs': write key=value, with dots for sections, like training.epochs=3",
     "train --recipe reviews-ut --seed 9999999999": "reviews-ut.yaml with your changes: seed: must be less than 4294967296, got 9999999999",
-    "train --recipe reviews-ut --seed one": "--seed one: expected non-negative integers, for example --seed 0 1 2",
+    "train --recipe reviews-ut --seed one": "--seed one: expected integers, for example 0,1,2",
     "train --recipe reviews-ut --objective emr": "--objective: unknown objective 'emr'; did you mean 'erm'? known: constrained, erm, supervised",
     "train --recipe reviews-ut --name report": "--name: 'report' is a folder that cudt itself writes to; choose another name",
     "train --recipe reviews-ut --data-root nowhere": "data root 'nowhere' does not exist; give the folder that holds the data sets",

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from cudt.config import recipe
-from cudt.sweep import definition
 
 ROOT = Path(__file__).parents[2]
 #: Prints where an installed cudt finds its files.
@@ -21,8 +20,7 @@ LISTED = """
 import json
 from cudt.config import recipe
 from cudt.report import paper
-from cudt.sweep import definition
-print(json.dumps([recipe.names(), definition.names(), str(recipe.folder()), str(paper.folder())]))
+print(json.dumps([recipe.names(), recipe.names("search"), str(paper.folder())]))
 """
 
 
@@ -57,9 +55,8 @@ def outside(installed: Path, folder: Path, *arguments: str) -> str:
 
 
 def test_it_finds_its_recipes_searches_and_the_papers_numbers(installed, tmp_path):
-    names, searches, recipes, paper = json.loads(outside(installed, tmp_path, "-c", LISTED))
-    assert (names, searches) == (recipe.names(), definition.names())
-    assert Path(recipes) == installed / "cudt" / "recipes"
+    names, searches, paper = json.loads(outside(installed, tmp_path, "-c", LISTED))
+    assert (names, searches) == (recipe.names(), recipe.names("search"))
     assert (installed / "cudt" / "paper" / "rmse.csv").is_file()
     assert Path(paper) == installed / "cudt" / "paper"
 

@@ -1,0 +1,348 @@
+"""The commands, each called as a user calls it; tests/parts has their numbers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cudt.cli import options
+from cudt.config import recipe
+from cudt.data import hub
+from cudt.evaluation import evaluate
+from cudt.runs.info import RunInfo
+from cudt.runs.run import Run, open_run
+from cudt.tasks import base
+from cudt.training import train as training
+from cudt.utils.errors import TerminatedError, TrainingStoppedError
+from cudt.utils.text import printable
+from tests.conftest import tiny_recipe
+from tests.instructions import train, write_instructions, write_recipe
+from tests.planted import make_run
+from tests.pretrained import tiny_llama
+from tests.use.conftest import SMALL, contents
+
+CPU = ("--device", "cpu")
+TRAIN = ("train", "--recipe", "reviews-ut", *SMALL, *CPU)
+EXPERIMENT = ("experiment", "reviews-ut", *SMALL, *CPU)
+
+
+def folders(*names: tuple[str, int]) -> list[str]:
+    return [f"{name}-{tiny_recipe(objective=name, seed=seed).identity()}" for name, seed in names]
+
+
+def stop_erm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training with ERM diverges."""
+    real = training.train
+
+    def stopping(loaded, *rest, **more):
+        if loaded.settings.objective == "erm":
+            raise TrainingStoppedError("the loss is not finite")
+        return real(loaded, *rest, **more)
+
+    monkeypatch.setattr(training, "train", stopping)
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_help_lists_eight_commands_before_the_others(call):
+    code, output, _ = call("--help")
+    assert code == 0
+    first, more = output.split(" More ")
+    commands = re.findall(r"│ ([a-z-]+) +[A-Z]", first.split(" Commands ")[1])
+    assert commands == "train experiment eval-ood sweep report reproduce runs compare".split()
+    assert re.findall(r"│ ([a-z-]+) +[A-Z]", more) == "generate export data doctor recipes".split()
+
+
+def test_lists_are_separated_by_commas_or_repeated_and_hold_each_value_once():
+    assert options.split_list(["0,1", "1", " 2 ,"]) == ["0", "1", "2"]
+    assert options.parse_seeds("--seed", ["2,1", "1"]) == [2, 1]
+    assert options.parse_plugins("--objective", "objective", ["erm,supervised"]) == [
+        "erm",
+        "supervised",
+    ]
+
+
+def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_traceback(
+    call, monkeypatch
+):
+    def fail_with(error: BaseException) -> None:
+        def read(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(recipe, "read", read)
+
+    fail_with(OSError(28, "No space left on device", "run.json"))
+    assert call("recipes") == (2, "", "error: [Errno 28] No space left on device: 'run.json'\n")
+    for error, code in ((KeyboardInterrupt(), 130), (TerminatedError(), 128 + signal.SIGTERM)):
+        fail_with(error)
+        assert call(*TRAIN) == (code, "", "interrupted; run the same command again\n")
+    for bug in (ValueError("a mistake"), OSError("about no file")):
+        fail_with(bug)
+        with pytest.raises(type(bug), match=str(bug)):
+            call("recipes")
+
+
+def test_a_command_that_works_alone_is_refused_in_several_processes(call, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("os._exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
+    code, _, error = call("runs")
+    assert (code, error.count("\n")) == (2, 1)
+
+
+# ---------------------------------------------------------------- train and experiment
+
+
+def test_several_seeds_and_objectives_are_one_run_each_and_finished_ones_are_skipped(
+    call, tmp_path
+):
+    lists = ("--seed", "0,1", "--objective", "erm", "--objective", "constrained")
+    code, output, error = call(*TRAIN, *lists)
+    assert (code, error) == (0, "")
+    names = folders(("erm", 0), ("constrained", 0), ("erm", 1), ("constrained", 1))
+    assert {path.name for path in tmp_path.glob("outputs/reviews-ut/*")} == {*names}
+    paths = [f"outputs/reviews-ut/{name}" for name in names]
+    assert output.splitlines()[-1] == f"next: cudt eval-ood {' '.join(paths)}"
+    before = contents(tmp_path)
+    assert call(*TRAIN, *lists)[1].count("already finished: ") == 4
+    assert contents(tmp_path) == before
+
+
+def test_a_recipe_that_does_not_fit_its_model_is_refused_and_nothing_is_written(call, tmp_path):
+    code, _, error = call(*TRAIN, "--set", "descent.alpha=[0.1, 0.2]")
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith("error: descent.alpha: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_a_run_that_stops_the_next_one_is_trained(call, monkeypatch):
+    stop_erm(monkeypatch)
+    code, output, error = call(*TRAIN, "--objective", "erm,constrained")
+    assert (code, error) == (1, "stopped: the loss is not finite\n")
+    (run,) = folders(("constrained", 0))
+    assert output.splitlines()[-1] == f"next: cudt eval-ood outputs/reviews-ut/{run}"
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
+    call, tmp_path, monkeypatch
+):
+    command = (*EXPERIMENT, "--seeds", "0,1", "--perturbation", "uniform")
+    code, output, _ = call(*command)
+    assert code == 0
+    runs = [open_run(path) for path in sorted(tmp_path.glob("outputs/reviews-ut/*"))]
+    names = [(name, seed) for name in ("erm", "constrained") for seed in (0, 1)]
+    assert {run.path.name for run in runs} == {*folders(*names)}
+    for run in runs:
+        assert run.rows("ood")[["noise", "gamma"]].to_numpy().tolist() == [
+            ["uniform", level] for level in (0, 0.5, 1)
+        ]
+    table = pd.read_csv(tmp_path / "outputs/report-reviews-ut/table.csv")
+    assert table[["objective", "seeds"]].to_numpy().tolist() == [["constrained", 2], ["erm", 2]]
+    # One table, with both objectives side by side.
+    ood = pd.concat(run.rows("ood").assign(of=run.info().objective) for run in runs)
+    mean = ood[ood["gamma"] == 0.5].groupby("of")["value"].mean()
+    shown = [f"{mean[name]:.4g}" for name in ("erm", "constrained")]
+    (line,) = (line for line in output.splitlines() if line.startswith("uniform   0.5 "))
+    assert line.split()[-2:] == shown
+    assert output.splitlines()[-1] == "report: outputs/report-reviews-ut/index.html"
+
+    before = contents(tmp_path / "outputs/reviews-ut")
+    monkeypatch.setattr(evaluate, "load", lambda *_: pytest.fail("evaluated again"))
+    assert call(*command)[0] == 0
+    assert contents(tmp_path / "outputs/reviews-ut") == before
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_demo_is_at_most_60_lines_and_says_what_one_seed_proves(call, monkeypatch, tmp_path):
+    code, output, _ = call(*EXPERIMENT, "--set", "evaluation.gammas=0:2.1:0.15")
+    assert code == 0
+    # The tiny recipe has 2 epochs instead of 12.
+    assert len(output.splitlines()) + 2 * 10 <= 60
+    assert output.splitlines()[-1] == "One seed proves nothing: repeat with --seed 0,1,2."
+    stop_erm(monkeypatch)
+    code, _, error = call(*EXPERIMENT, "--out", "other")
+    assert (code, error) == (1, "stopped: the loss is not finite\n")
+    table = pd.read_csv(tmp_path / "other/report-reviews-ut/table.csv")
+    assert table["objective"].tolist() == ["constrained"]
+
+
+# ---------------------------------------------------------------- eval-ood
+
+
+def test_a_run_is_one_table_with_a_line_for_each_level_and_a_second_call_skips_it(call, copy):
+    code, output, _ = call("eval-ood", "copy", *CPU)
+    assert code == 0
+    lines = output.splitlines()
+    assert [line.split()[3] for line in lines[2:5]] == ["0", "0.5", "1"]
+    assert max(map(len, lines)) <= 80
+    before = contents(copy.path)
+    again = call("eval-ood", "copy", *CPU)[1]
+    assert again.splitlines() == ["already evaluated: copy (--again repeats it)", *lines]
+    assert contents(copy.path) == before
+    assert "already" not in call("eval-ood", "copy", "--again", *CPU)[1]
+
+
+def test_options_of_an_evaluation_reach_its_tables(call, copy):
+    options = ("--perturbation", "gaussian,uniform", "--noise-seed", "1,2", "--gammas", "0,1")
+    code, output, _ = call("eval-ood", "copy", *options, "--weights", "last", "--exits", *CPU)
+    assert code == 0
+    assert copy.rows("ood").empty
+    rows = copy.with_weights("last").rows("ood")
+    assert {*rows["noise"]} == {"gaussian", "uniform"}
+    assert {*rows["seed"]} == {1, 2}
+    assert {*rows["gamma"]} == {0, 1}
+    assert output.splitlines()[1].split()[-3:] == ["exit", "layers", "FLOPs"]
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
+def test_if_one_run_is_unfinished_none_is_evaluated(status, call, copy, trained_run, tmp_path):
+    shutil.copytree(trained_run.path, tmp_path / "whole")
+    copy.update_info(RunInfo(status=status))
+    before = contents(tmp_path)
+    code, _, error = call("eval-ood", "whole", "copy")
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith(f"error: 'copy' is {status}, not finished; ")
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_run_that_fails_stops_no_other(workers, call, copy):
+    other = shutil.copytree(copy.path, copy.path.with_name("other"))
+    (other / "checkpoints" / "best.safetensors").write_bytes(b"")
+    code, output, error = call("eval-ood", "other", "copy", "--workers", workers, *CPU)
+    assert code == 1
+    assert error.startswith("error: other: other/checkpoints/best.safetensors: damaged")
+    assert "written to copy/ood.csv" in output
+    assert len(copy.rows("ood")) == 3
+    with copy.locked():
+        code, _, error = call("eval-ood", "copy", "--again", *CPU)
+    assert (code, error.count("\n")) == (2, 1)
+
+
+# ---------------------------------------------------------------- generate
+
+
+def test_instructions_of_a_file_are_answered_in_the_run_and_a_prompt_on_the_terminal(
+    call, tmp_path
+):
+    write_instructions(tmp_path)
+    write_recipe(tmp_path, tiny_llama(tmp_path / "llama", initializer_range=0.5))
+    run = train(tmp_path, tmp_path / "out", "training.epochs=1")
+    Path("ask.json").write_text(json.dumps([{"instruction": "Say red."}]))
+    how = ("--gamma", "0.5", "--noise-seed", "3", "--max-new-tokens", "6", *CPU)
+    code, output, _ = call("generate", run.path, "--instructions", "ask.json", *how)
+    assert code == 0
+    file = run.path / "extra/completions/ask-gamma0.5-seed3-tokens6.json"
+    assert output == f"completions in {file}\n"
+    (answer,) = json.loads(file.read_text())
+    before = contents(run.path)
+    code, output, _ = call("generate", run.path, "--prompt", "Say red.", *how)
+    assert code == 0
+    assert output == f"{run.label}: {printable(answer['output'])}\n"
+    assert contents(run.path) == before
+    assert call("generate", run.path)[0] == 2
+
+
+# ---------------------------------------------------------------- runs
+
+
+@pytest.fixture
+def outputs(call, trained_run) -> Path:
+    """Two evaluated runs of different α, an unevaluated one of another seed, and one that
+    failed."""
+    out, curve = Path("outputs/reviews-ut"), {0.0: 0.9, 0.4: 0.8, 1.0: 0.6, 2.0: 0.5}
+    make_run(trained_run, out, curve, overrides=["descent.alpha=0.2"], feasible=True, monotone=True)
+    make_run(trained_run, out, {0.0: 0.7}, objective="erm", feasible=False, monotone=False)
+    make_run(trained_run, out, None, objective="erm", seed=1, feasible=False, monotone=True)
+    failed = make_run(trained_run, out, None, seed=2)
+    failed.update_info(RunInfo(status="failed", reason="the loss is not finite"))
+    return out
+
+
+def test_every_run_is_one_row_named_by_what_sets_it_apart(call, outputs, trained_run):
+    code, output, error = call("runs", "--csv")
+    assert (code, error) == (0, "")
+    rows = {(row["objective"], row["seed"]): row for row in csv.DictReader(output.splitlines())}
+    assert len(rows) == 4
+    best = rows["constrained", "0"]
+    assert (best["recipe"], best["model"], best["status"]) == ("reviews-ut", "unrolled", "finished")
+    assert (best["verdict"], best["metric"]) == ("feasible, monotone", "accuracy")
+    validation = trained_run.rows("layers", "validation")["metric"]
+    assert float(best["score"]) == pytest.approx(validation.iloc[-1])
+    # γ_train is 0.4: the mean of the two higher levels.
+    assert float(best["OOD"]) == pytest.approx(0.55)
+    assert rows["erm", "0"]["OOD"] == ""
+    assert rows["constrained", "2"]["status"] == "failed"
+    # Settings of the constraints change nothing for ERM.
+    assert [row["variant"] for row in rows.values()].count("") == 2
+    assert (best["variant"], rows["constrained", "2"]["variant"]) == ("α=0.2", "α=0.1")
+
+
+def test_the_table_fits_a_narrow_terminal_and_damaged_runs_are_warnings(call, outputs):
+    damaged = outputs / "erm-damaged"
+    damaged.mkdir()
+    (damaged / "recipe.yaml").write_text("name: x\n")
+    (damaged / "run.json").write_text("{")
+    code, output, error = call("runs", "outputs")
+    assert code == 0
+    lines = output.splitlines()
+    assert lines[1].split() == "run variant seed status score OOD verdict".split()
+    assert max(map(len, lines[1:6])) <= 80
+    assert error.startswith(f"warning: {damaged}/run.json: ")
+    assert error.count("\n") == 1
+    Path("empty").mkdir()
+    assert call("runs", "empty") == (0, "no runs\n", "")
+
+
+# ---------------------------------------------------------------- recipes, data, doctor
+
+
+def test_recipes_and_searches_are_listed_and_a_recipe_is_shown_with_changes(call):
+    lines = call("recipes")[1].splitlines()
+    assert any(line.startswith("reviews-ut ") for line in lines)
+    assert any(line.startswith("smoke-text-search ") for line in lines)
+    assert max(map(len, lines)) <= 80
+    change = ("--set", "training.batch_size=77")
+    code, output, error = call("recipes", "show", "smoke-text", *change)
+    assert (code, error) == (0, "")
+    lines = output.splitlines()
+    below = lines[lines.index("training.epochs: 3  (default 10)") + 1]
+    assert below.startswith("    Passes over the training data.")
+    assert "task.name: reviews  (required)" in lines
+    assert any(line.startswith("training.batch_size: 77  (default ") for line in lines)
+
+
+def test_the_doctor_names_what_is_missing_and_unfinished_and_damaged_runs(call, copy, monkeypatch):
+    missing = "cudt.reproduce.plan.missing"
+    monkeypatch.setattr(hub, "is_reachable", lambda: False)
+    monkeypatch.setattr(missing, lambda recipe, root: [f"{recipe.name}-weights"])
+    monkeypatch.setattr(base, "published", lambda root: [])
+    code, printed, _ = call("doctor", "copy")
+    assert code == 0
+    assert "missing     imdb-minilm: imdb-minilm-weights" in printed
+    assert "1 finished" in printed
+    history = copy.path / "history.csv"
+    before = history.read_bytes()
+    history.write_text("changed")
+    code, printed, _ = call("doctor", "copy")
+    assert code == 1
+    assert "problem     copy/history.csv: damaged" in printed
+    history.write_bytes(before)
+    copy.update_info(RunInfo(status="running"))
+    code, printed, _ = call("doctor", "copy")
+    assert code == 0
+    assert "unfinished  copy: resume it: cudt train" in printed
+
+
+def test_a_run_without_a_format_of_other_libraries_is_not_exported(call, copy: Run):
+    code, _, error = call("export", "copy", "model")
+    assert (code, error.count("\n")) == (2, 1)
+    assert not Path("model").exists()

@@ -65,24 +65,57 @@ def load_tokenizer(name: str | None, data_root: Path | None) -> Any:
             "task.name: this task has texts, but the model has no tokenizer; set "
             "model.pretrained, or model.embeddings_from of model unrolled"
         )
-    return _load("AutoTokenizer", name, data_root)
+    return load("AutoTokenizer", name, data_root)
 
 
-def load_image_processor(name: str, data_root: Path | None) -> Any:
-    """The image preprocessing of a pretrained model."""
-    return _load("AutoImageProcessor", name, data_root)
+def load(auto_class: str, name: str, data_root: Path | None, **options: Any) -> Any:
+    """What a class of transformers reads of a pretrained model, such as `AutoImageProcessor`."""
+    survive_torchvision_mismatch()
+    import transformers
+
+    folder = local_folder(name, data_root)
+    advice = f"check the files in {folder}"
+    if folder is None:
+        advice = f"check its name, or {_how_to_get(name, data_root)}"
+    with reading(f"model '{name}'", advice):
+        return getattr(transformers, auto_class).from_pretrained(
+            # Absolute, because adapters store it as the path of their base model.
+            str(folder.absolute() if folder else name),
+            revision=_revision(name),
+            local_files_only=folder is not None or not is_reachable(),
+            # Never left out: transformers would ask on standard input whether to run the code.
+            trust_remote_code=False,
+            **options,
+        )
 
 
-def load_encoder(name: str, data_root: Path | None, attention: Attention = "auto") -> Any:
-    """A pretrained model without a head, in fp32; refuses incomplete weights."""
-    return _load_model("AutoModel", name, data_root, torch.float32, attention)
-
-
-def load_causal_lm(
-    name: str, data_root: Path | None, dtype: torch.dtype, attention: Attention = "auto"
+def load_model(
+    auto_class: str,
+    name: str,
+    data_root: Path | None,
+    attention: Attention = "auto",
+    dtype: torch.dtype = torch.float32,
 ) -> Any:
-    """A pretrained causal language model with its head; refuses incomplete weights."""
-    return _load_model("AutoModelForCausalLM", name, data_root, dtype, attention)
+    """A pretrained model, `AutoModel` or one with a head; refuses incomplete weights."""
+    survive_torchvision_mismatch()
+    from transformers.utils import logging
+
+    # With it, transformers would load random weights in all processes but one.
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    # Unused heads are expected, and its progress bar would break ours.
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    # Flash attention needs an accelerator, which the model is not on yet.
+    chosen = None if attention in ("auto", "flash_attention_2") else attention
+    options = {"attn_implementation": chosen, "dtype": dtype, "output_loading_info": True}
+    model, loading = load(auto_class, name, data_root, **options)
+    missing = sorted(key for key in loading["missing_keys"] if "pooler" not in key)
+    if missing:
+        raise UserError(
+            f"model '{name}': {len(missing)} weights of {type(model).__name__} are missing, such "
+            f"as {missing[0]}; use complete weights of one model"
+        )
+    return model
 
 
 def check(name: str, data_root: Path | None) -> None:
@@ -118,51 +151,6 @@ def local_folder(name: str, data_root: Path | None) -> Path | None:
             )
         folders = [Path(found.submodule_search_locations[0], *inside)]
     return next((folder for folder in folders if folder.is_dir()), None)
-
-
-def _load(auto_class: str, name: str, data_root: Path | None, **options: Any) -> Any:
-    survive_torchvision_mismatch()
-    import transformers
-
-    folder = local_folder(name, data_root)
-    advice = f"check the files in {folder}"
-    if folder is None:
-        advice = f"check its name, or {_how_to_get(name, data_root)}"
-    with reading(f"model '{name}'", advice):
-        return getattr(transformers, auto_class).from_pretrained(
-            # Absolute, because adapters store it as the path of their base model.
-            str(folder.absolute() if folder else name),
-            revision=_revision(name),
-            local_files_only=folder is not None or not is_reachable(),
-            # Never left out: transformers would ask on standard input whether to run the code.
-            trust_remote_code=False,
-            **options,
-        )
-
-
-def _load_model(
-    auto_class: str, name: str, data_root: Path | None, dtype: torch.dtype, attention: Attention
-) -> Any:
-    """The model, with every weight that its configuration describes."""
-    survive_torchvision_mismatch()
-    from transformers.utils import logging
-
-    # With it, transformers would load random weights in all processes but one.
-    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
-    # Unused heads are expected, and its progress bar would break ours.
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    # Flash attention needs an accelerator, which the model is not on yet.
-    chosen = None if attention in ("auto", "flash_attention_2") else attention
-    options = {"attn_implementation": chosen, "dtype": dtype, "output_loading_info": True}
-    model, loading = _load(auto_class, name, data_root, **options)
-    missing = sorted(key for key in loading["missing_keys"] if "pooler" not in key)
-    if missing:
-        raise UserError(
-            f"model '{name}': {len(missing)} weights of {type(model).__name__} are missing, such "
-            f"as {missing[0]}; use complete weights of one model"
-        )
-    return model
 
 
 def _revision(name: str) -> str | None:

@@ -129,10 +129,8 @@ def find_files(pattern: str, data_root: Path | None) -> list[Path]:
 
 def read_files(files: Sequence[Path], columns: Columns) -> Records:
     """The rows of all files, in order."""
-    parts = [_picked(_table(file), str(file), columns) for file in files]
-    texts = [row for part in parts for row in part.texts]
-    labels = [label for part in parts for label in part.labels]
-    return Records(texts, labels)
+    table = pd.concat([_table(file) for file in files], ignore_index=True)
+    return _picked(table, ", ".join(map(str, files)), columns)
 
 
 def _table(file: Path) -> pd.DataFrame:
@@ -148,35 +146,29 @@ def _picked(
     table: pd.DataFrame, source: str, columns: Columns, commit: str | None = None
 ) -> Records:
     """The texts and labels of a table."""
-    texts = [_column(table, source, name, columns) for name in columns.text]
-    labels = [] if columns.label is None else _column(table, source, columns.label, columns)
+    for name in columns.optional:
+        table[name] = table[name].fillna("") if name in table else ""
+    texts = [_column(table, source, name, "text") for name in columns.text]
+    labels = [] if columns.label is None else _column(table, source, columns.label, "label")
     return Records(list(zip(*texts, strict=True)), labels, commit)
 
 
-def _column(table: pd.DataFrame, source: str, name: str, columns: Columns) -> list[Any]:
+def _column(table: pd.DataFrame, source: str, name: str, kind: str) -> list[Any]:
     """The cells of a column; a UserError for one that is neither text nor a label."""
-    is_optional = name in columns.optional
     if name not in table:
-        if is_optional:
-            return [""] * len(table)
         hint = did_you_mean(name, table.columns) or ";"
-        raise UserError(
-            f"{source}: no column '{name}'{hint} its columns: {', '.join(map(str, table.columns))}"
-        )
+        names = ", ".join(map(str, table.columns))
+        raise UserError(f"{source}: no column '{name}'{hint} its columns: {names}")
     cells = table[name].tolist()
-    if is_optional:
-        cells = ["" if pd.isna(cell) else cell for cell in cells]
-    read = [_label(cell) if name == columns.label else _text(cell) for cell in cells]
+    if kind == "label":
+        read = [_label(cell) for cell in cells]
+    else:
+        read = [cell if isinstance(cell, str) else None for cell in cells]
     if None in read:
-        row, wanted = read.index(None), "a word or a number" if name == columns.label else "text"
-        raise UserError(
-            f"{source}, row {row + 1}: column '{name}': expected {wanted}, got {shown(cells[row])}"
-        )
+        row = read.index(None)
+        found = f"row {row + 1}: column '{name}': {shown(cells[row])}"
+        raise UserError(f"{source}, {found} is no {kind}")
     return read
-
-
-def _text(cell: Any) -> str | None:
-    return cell if isinstance(cell, str) else None
 
 
 def _label(cell: Any) -> Label | None:

@@ -79,7 +79,8 @@ def build(config: Config, task: Task, data_root: Path | None) -> Causal:
     if not isinstance(task, Alpaca):
         raise UserError("model causal answers instructions: set task.name to alpaca")
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[config.dtype]
-    lm = hub.load_causal_lm(config.source, data_root, dtype, config.attention)
+    source, attention = config.source, config.attention
+    lm = hub.load_model("AutoModelForCausalLM", source, data_root, attention, dtype)
     if not has_linear_head(lm):
         raise UserError(
             f"model '{config.pretrained}': the head of {type(lm).__name__} is not one matrix (it "

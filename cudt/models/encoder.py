@@ -52,7 +52,7 @@ def build(config: Config, task: Task, data_root: Path | None) -> Encoder:
     """An encoder for a text task that uses its tokenizer."""
     if not isinstance(task, TextClassification):
         raise UserError("model encoder classifies texts: set task.name to imdb, mnli or text")
-    encoder = hub.load_encoder(config.source, data_root, config.attention)
+    encoder = hub.load_model("AutoModel", config.source, data_root, config.attention)
     # Stored with the saved encoder, so that its classes are known without cudt.
     encoder.config.id2label = dict(enumerate(map(str, task.classes)))
     model = Encoder(encoder, task.n_classes, config.readout)

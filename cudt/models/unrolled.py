@@ -154,7 +154,9 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
         raise UserError(
             "model.embeddings_from: this task has a vocabulary of its own; remove the key"
         )
-    weights = hub.load_encoder(config.source, data_root).get_input_embeddings().weight.detach()
+    weights = (
+        hub.load_model("AutoModel", config.source, data_root).get_input_embeddings().weight.detach()
+    )
     if config.width not in (None, weights.shape[1]):
         raise UserError(
             f"model.width: embeddings of '{config.source}' have {weights.shape[1]}; remove the key"

@@ -102,8 +102,8 @@ class ViT(FrameModel, Pretrained):
 def build(config: Config, task: Task, data_root: Path | None) -> ViT:
     """The model with the processor that belongs to it."""
     frame = frame_size(task)
-    encoder = hub.load_encoder(config.source, data_root)
-    processor = hub.load_image_processor(config.source, data_root)
+    encoder = hub.load_model("AutoModel", config.source, data_root)
+    processor = hub.load("AutoImageProcessor", config.source, data_root)
     side, width = encoder.config.patch_size, encoder.config.hidden_size
     height, length = _size(processor)
     if config.readout == "direct" and width != 3 * side**2:

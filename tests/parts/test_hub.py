@@ -24,7 +24,7 @@ def folder(tmp_path) -> Path:
 def error_of(name: str, root: Path | None = None) -> str:
     """The error, which is always one line."""
     with pytest.raises(UserError) as error:
-        hub.load_encoder(name, root)
+        hub.load_model("AutoModel", name, root)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -41,7 +41,7 @@ def test_a_model_is_found_as_a_path_below_the_data_root_and_in_a_package(
     tiny_pretrained(tmp_path / "some_weights" / "model")
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in (str(folder), "owner/tiny", "package:some_weights/model"):
-        model = hub.load_encoder(name, tmp_path, "eager")
+        model = hub.load_model("AutoModel", name, tmp_path, "eager")
         assert type(model).__name__ == "BertModel"
         assert model.config._attn_implementation == "eager"
         assert {weight.dtype for weight in model.parameters()} == {torch.float32}
@@ -64,7 +64,7 @@ def test_a_model_in_the_hubs_cache_is_loaded_without_a_network(tmp_path, monkeyp
         name = PretrainedName("owner/tiny", revision=revision)
         hub.check(name, tmp_path)
         assert hub.commit_of(name, tmp_path) == commit
-        assert type(hub.load_encoder(name, tmp_path)).__name__ == "BertModel"
+        assert type(hub.load_model("AutoModel", name, tmp_path)).__name__ == "BertModel"
     # A folder has no versions, so a recipe with a version never reads one.
     tiny_pretrained(tmp_path / "models" / "owner" / "tiny")
     other = PretrainedName("owner/tiny", revision="v2")
@@ -98,7 +98,9 @@ def test_the_code_in_a_models_folder_is_never_run(folder, tmp_path, monkeypatch)
     (folder / "own_code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     classes = {"AutoConfig": "own_code.OwnConfig", "AutoModel": "own_code.OwnModel"}
     change(folder / "config.json", auto_map=classes)
-    assert type(hub.load_encoder(str(folder), None)).__module__.startswith("transformers.")
+    assert type(hub.load_model("AutoModel", str(folder), None)).__module__.startswith(
+        "transformers."
+    )
     change(folder / "config.json", model_type="own-bert")
     assert "custom code" in error_of(str(folder))
     assert not (tmp_path / "ran").exists()

@@ -17,7 +17,7 @@ from cudt.models import encoder, vit
 from cudt.models.encoder import Encoder
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.models.pretrained import compile_layers
-from cudt.tasks.text import LabelledText, TextClassification
+from cudt.tasks.text import Row, TextClassification
 from cudt.utils.errors import UserError
 from tests.pretrained import (
     ROWS,
@@ -52,7 +52,7 @@ def folders(tmp_path_factory) -> dict[str, str]:
 
 
 def text_task(folder: str, max_length: int = 32) -> TextClassification:
-    texts = [LabelledText(str(number), ("good film",), number % 2) for number in range(4)]
+    texts = [Row(str(number), ("good film",), number % 2) for number in range(4)]
     tokenizer = hub.load_tokenizer(folder, None)
     return TextClassification(lambda split: texts, [0, 1], tokenizer, max_length)
 
@@ -159,7 +159,7 @@ def test_targets_that_do_not_exist_are_refused(folders):
 def test_the_mean_is_over_real_tokens_and_the_first_is_the_first(folders):
     state = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(0))
     for readout in ("first", "mean"):
-        model = Encoder(hub.load_encoder(folders["bert"], None), 2, readout)
+        model = Encoder(hub.load_model("AutoModel", folders["bert"], None), 2, readout)
         answers = model.readout(state, batch_of(WORDS))
         for row, tokens in enumerate(WORDS):
             pooled = state[row, 0] if readout == "first" else state[row, : len(tokens)].mean(0)

@@ -78,9 +78,9 @@ def test_an_optional_column_may_be_missing_in_some_rows_or_completely(tmp_path):
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"\n', "cannot be read"),
         ("a.parquet", b"PAR1 cut", "Parquet magic bytes not found"),
         ("a.txt", "a", ": unknown file type; expected one of .csv"),
-        ("a.csv", "text,label\na,1\nb,\n", ", row 2: column 'label': expected a word or a number"),
+        ("a.csv", "text,label\na,1\nb,\n", ", row 2: column 'label': '' is no label"),
         ("a.csv", "Text,label\na,1\n", ": no column 'text'; did you mean 'Text'? its columns: T"),
-        ("a.json", '[{"text": null, "label": 1}]', ", row 1: column 'text': expected text"),
+        ("a.json", '[{"text": null, "label": 1}]', ", row 1: column 'text': None is no text"),
     ],
 )
 def test_a_damaged_or_foreign_file_is_an_error_that_names_it(name, content, message, tmp_path):

@@ -54,7 +54,7 @@ def noisy_frames(examples: int = 2, length: int = 3) -> Tensor:
 def test_noisy_frames_become_what_the_processor_makes_of_them_and_come_back(tmp_path, settings):
     model, frames = with_processor(tmp_path, settings), noisy_frames()
     pictures = [frame.expand(3, -1, -1) for frame in frames.flatten(0, 1)]
-    processor = hub.load_image_processor(str(tmp_path), None)
+    processor = hub.load("AutoImageProcessor", str(tmp_path), None)
     expected = processor(images=pictures, return_tensors="pt")["pixel_values"]
     assert torch.allclose(model.process(frames), expected, rtol=1e-4, atol=1e-4)
     if "size" in settings:

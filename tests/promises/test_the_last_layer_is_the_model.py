@@ -61,7 +61,7 @@ def model_of(folder: str, family: str, readout: Any = "first") -> Any:
     torch.manual_seed(0)
     if family in CAUSAL:
         return build_causal(folder)
-    return Encoder(hub.load_encoder(folder, None), n_classes=2, readout=readout).eval()
+    return Encoder(hub.load_model("AutoModel", folder, None), n_classes=2, readout=readout).eval()
 
 
 def batch_for(family: str, extra: int = 0, rows: slice = slice(None)) -> dict[str, Any]:
@@ -167,6 +167,6 @@ def test_no_hook_outlives_its_visit(folders):
 
 def test_a_single_layer_is_not_taken_for_the_model_around_it(tmp_path):
     folder = tiny_pretrained(tmp_path, "bert", num_hidden_layers=1)
-    encoder = hub.load_encoder(folder, None).eval()
+    encoder = hub.load_model("AutoModel", folder, None).eval()
     (layer,) = dissect(encoder, FIVE_TOKENS).layers
     assert layer in (encoder.encoder, encoder.encoder.layer[0])

@@ -136,6 +136,14 @@ def test_every_kind_of_plug_in_is_in_the_guide():
         assert name in row
 
 
+def test_every_recipe_on_a_page_is_valid(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "outside"))
+    for path in PAGES:
+        for block in re.findall(r"```yaml\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
+            if "task" in (settings := yaml.parse_mapping(block, path.name)):
+                recipe.validate(settings, path.name)
+
+
 def test_every_picture_is_on_a_page_and_no_marker_is_left(reference):
     texts = [reference.on_page_markdown(one.read_text(encoding="utf-8")) for one in PAGES]
     assert not re.findall("<!-- (?:generated|file|diff):", "".join(texts))

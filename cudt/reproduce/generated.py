@@ -25,8 +25,8 @@ _SPREAD = 0.2
 
 
 def make(folder: Path) -> None:
-    """Write everything that the recipe smoke-llama reads into a folder, its data root; existing
-    files are kept.
+    """Write everything that the recipe smoke-llama reads into a folder, its data root; a model that
+    exists is kept.
     """
     questions = [{"instruction": f"Name a {thing}."} for thing in _THINGS]
     for name, rows in ((INSTRUCTIONS, _instructions()), (QUESTIONS, questions)):

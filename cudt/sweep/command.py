@@ -191,7 +191,8 @@ class _Watch:
         """What to say of each cell that has ended."""
         found = {}
         for study in arms:
-            of = f"{study.sweep.name} · " if len(self._groups) > 1 else ""
+            sweep = study.sweep
+            of = f"{sweep.name} · {sweep.recipe_name} · " if len(self._groups) > 1 else ""
             for number, cell in study.cells().items():
                 if cell.state in ENDED:
                     said = f"{cell.state}: {cell.facts.get('reason', '')}"

@@ -7,13 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cudt.sweep.definition import Sweep
-from cudt.sweep.storage import open_storage, own_storage
-
 from cudt.config import yaml
 from cudt.config.recipe import NamedRecipe
-from cudt.sweep import definition
-from cudt.sweep.studies import ArmStudy, studies_of
+from cudt.sweep import search as searches
+from cudt.sweep.search import Sweep
+from cudt.sweep.studies import ArmStudy, open_storage, own_storage, studies_of
 from cudt.sweep.worker import Referee, SweepOptions
 from cudt.utils.errors import TrainingPrunedError, UserError
 from tests.conftest import TINY
@@ -56,17 +54,17 @@ def write_search(folder: Path, name: str = "mine", **changes: Any) -> Path:
 
 
 def sweep_of(folder: Path, **changes: Any) -> Sweep:
-    return definition.load(str(write_search(folder, **changes)))
+    return searches.load(str(write_search(folder, **changes)))
 
 
 def begun(sweep: Sweep, out: Path, url: str | None = None) -> tuple[list[ArmStudy], SweepOptions]:
     """The studies of a sweep with every cell enqueued, and the options of its workers."""
     sweep.folder(out).mkdir(parents=True, exist_ok=True)
     url = url or own_storage(sweep.folder(out))
-    studies = studies_of(sweep, open_storage(url, heartbeat=1))
+    studies = studies_of(sweep, open_storage(url))
     for study in studies:
         study.enqueue()
-    return studies, SweepOptions(out, "cpu", storage=url, cell=on_the_hill, heartbeat=1)
+    return studies, SweepOptions(out, "cpu", storage=url)
 
 
 # ---------------------------------------------------------------- instead of training
@@ -135,5 +133,5 @@ def curved(
         note(options.out, f"{alpha} {epoch}")
         so_far = dict(enumerate(curve[:epoch], 1))
         if referee is not None and referee.is_behind(so_far) and epoch < len(curve):
-            raise TrainingPrunedError(f"pruned after epoch {epoch}")
+            raise TrainingPrunedError(f"after epoch {epoch}")
     return curve[-1], {"updates": 3, "violated": 0}

@@ -147,7 +147,8 @@ def read(folders: Sequence[Path]) -> Frames:
     frames.warnings = warnings
     frames = _on_one_test_set(frames)
     bins = [frames.bins]
-    for number, kind in frames.points.groupby(["run", "perturbation"]).groups:
+    pairs: Any = frames.points.groupby(["run", "perturbation"]).groups
+    for number, kind in pairs:
         try:
             bins.append(frames.read_bins(number, kind))
         except UserError as error:

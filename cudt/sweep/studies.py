@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -23,7 +24,13 @@ from typing import Any, Literal
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
-from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, SuccessiveHalvingPruner
+from optuna.pruners import (
+    BasePruner,
+    HyperbandPruner,
+    MedianPruner,
+    NopPruner,
+    SuccessiveHalvingPruner,
+)
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
@@ -52,21 +59,21 @@ STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
 #: gives no answer is an error after 20 seconds.
 _SERVER = {"options": "-c timezone=utc", "connect_timeout": 10, "tcp_user_timeout": 20_000}
 
-State = Literal["waiting", "running", "finished", "pruned", "failed"]
+State = Literal["waiting", "running", "lost", "finished", "pruned", "failed"]
 ENDED: tuple[State, ...] = ("finished", "pruned", "failed")
 _STATES: dict[TrialState, State] = {
     TrialState.WAITING: "waiting",
     TrialState.RUNNING: "running",
     TrialState.COMPLETE: "finished",
     TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
 }
 
 #: Their steps are epochs, from 1.
-_PRUNERS: dict[str, BasePruner] = {
-    "median": MedianPruner(n_startup_trials=3),
-    "halving": SuccessiveHalvingPruner(min_resource=1),
-    "hyperband": HyperbandPruner(),
+_PRUNERS: dict[str | None, Callable[[], BasePruner]] = {
+    None: NopPruner,
+    "median": partial(MedianPruner, n_startup_trials=3),
+    "halving": partial(SuccessiveHalvingPruner, min_resource=1),
+    "hyperband": HyperbandPruner,
 }
 
 # Optuna would log every trial that fails, and warn of heartbeats.
@@ -193,7 +200,11 @@ class Cell:
 
     @property
     def state(self) -> State:
-        return _STATES[self.trial.state]
+        """Lost is what a worker left behind that nobody has enqueued again."""
+        if self.trial.state != TrialState.FAIL:
+            return _STATES[self.trial.state]
+        deaths = sum("facts" not in one.user_attrs for one in self.attempts)
+        return "failed" if "facts" in self.trial.user_attrs or deaths > MOST_REPEATS else "lost"
 
 
 class ArmStudy:
@@ -207,7 +218,7 @@ class ArmStudy:
             storage=storage,
             study_name="/".join(parts),
             direction=sweep.search.score.direction,
-            pruner=_PRUNERS.get(self.arm.pruner or ""),
+            pruner=_PRUNERS[self.arm.pruner](),
             load_if_exists=True,
         )
 
@@ -238,13 +249,15 @@ class ArmStudy:
         return [*arm.combinations()] if arm.sampler == "grid" else [None] * self.budget
 
     def enqueue(self, *, retry_failed: bool = False) -> None:
-        """Enqueue the cells that have no trial, and those that failed if they are to be retried."""
+        """Enqueue the cells that have no trial, that are lost, and that failed if they are to be
+        retried.
+        """
         known = self.cells()
         for number, settings in enumerate(self.listed()):
             if number not in known:
                 own = {} if settings is None else {"settings": settings}
                 self.study.enqueue_trial({}, user_attrs={"cell": number, **own})
-            elif retry_failed and known[number].state == "failed":
+            elif known[number].state in (["lost", "failed"] if retry_failed else ["lost"]):
                 self.repeat(known[number].trial)
 
     def repeat(self, trial: FrozenTrial | optuna.Trial) -> None:

@@ -11,8 +11,8 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,12 +43,12 @@ from cudt.training.display import Display
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import (
     MACHINE_ERRORS,
+    StopRequest,
     TerminatedError,
     TrainingInterruptedError,
     TrainingPrunedError,
     TrainingStoppedError,
     UserError,
-    signal_of,
 )
 from cudt.utils.text import track
 
@@ -83,36 +83,31 @@ def main(job: tuple[Sequence[str], SweepOptions]) -> int:
     has on its GPU; its command starts another.
     """
     names, options = job
-    signal.signal(signal.SIGTERM, _terminate)
-    while True:
-        try:
-            storage = open_storage(options.storage or "")
-            known = sweeps_in(storage)
-            work([one for name in names for one in studies_of(known[name], storage)], options)
-            return 0
-        except TrainingInterruptedError as error:
-            return error.exit_code
-        except KeyboardInterrupt as error:
-            return 128 + signal_of(error)
-        except Exception as error:
-            if not is_of_storage(error):
-                raise
-            # Until it is back, or the command that started this worker gives up.
-            print(f"waiting for the storage: {error}", file=sys.stderr, flush=True)
-            time.sleep(_PAUSE)
+    with StopRequest() as stop:
+        while not stop.requested:
+            try:
+                storage = open_storage(options.storage or "")
+                known = sweeps_in(storage)
+                studies = [one for name in names for one in studies_of(known[name], storage)]
+                work(studies, options, stop)
+                break
+            except (TrainingInterruptedError, TerminatedError):
+                return 128 + signal.SIGTERM
+            except Exception as error:
+                if not is_of_storage(error):
+                    raise
+                # Until it is back, or the command that started this worker gives up.
+                print(f"waiting for the storage: {error}", file=sys.stderr, flush=True)
+                time.sleep(_PAUSE)
+    return 128 + signal.SIGTERM if stop.requested else 0
 
 
-def _terminate(*_: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise TerminatedError
-
-
-def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
-    """Run trials until no cell of these studies is left."""
+def work(studies: Sequence[ArmStudy], options: SweepOptions, stop: StopRequest) -> None:
+    """Run trials until no cell of these studies is left, or a stop is requested."""
     left = [*studies]
-    while left:
+    while left and not stop.requested:
         if (study := next_waiting(left)) is not None:
-            attempt = partial(_attempt, study, options)
+            attempt = partial(_attempt, study, options, stop)
             try:
                 study.study.optimize(attempt, n_trials=1, catch=_CAUGHT)
             except ValueError as error:
@@ -125,18 +120,21 @@ def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
             for one in left:
                 # Optuna looks for lost workers only in studies that it takes a trial from.
                 optuna.storages.fail_stale_trials(one.study)
+                one.enqueue()
 
 
-def _attempt(arm: ArmStudy, options: SweepOptions, trial: optuna.Trial) -> float:
+def _attempt(arm: ArmStudy, options: SweepOptions, stop: StopRequest, trial: optuna.Trial) -> float:
     """Run the cell of a trial to its end; returns the score that Optuna optimizes."""
     settings, run = arm.begin(trial), None
     try:
         recipe = arm.sweep.recipe(arm.setting, arm.name, settings)
         run = run_for(recipe, options.out)
         referee = None if arm.arm.pruner is None else Referee(arm, trial)
-        score, found = run_cell(recipe, arm, options, referee)
+        with _stopping_at_once(stop):
+            score, found = run_cell(recipe, arm, options, referee)
     except (TrainingInterruptedError, KeyboardInterrupt, *MACHINE_ERRORS):
         arm.repeat(trial)
+        trial.set_user_attr("facts", {"reason": "interrupted"})
         raise
     except Exception as error:
         if not is_of_storage(error):
@@ -151,6 +149,23 @@ def _attempt(arm: ArmStudy, options: SweepOptions, trial: optuna.Trial) -> float
     # NaN is the worst score, so that a sampler stays away from there.
     worst = -math.inf if arm.sweep.search.score.direction == "maximize" else math.inf
     return worst if math.isnan(score) else score
+
+
+@contextmanager
+def _stopping_at_once(stop: StopRequest) -> Iterator[None]:
+    """SIGTERM interrupts a run; elsewhere it waits for the trial's state to be stored."""
+    if stop.requested:
+        raise TerminatedError
+
+    def terminate(*_: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise TerminatedError
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _facts(run: Run | None, out: Path) -> dict[str, Any]:

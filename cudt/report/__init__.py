@@ -78,18 +78,21 @@ def write(
         *(found, numbers["table"], shown, found.warnings),
         *(out / "index.html", paired.verdict(comparisons)),
     )
+    files = {f"{name}.csv": table for name, table in numbers.items() if len(table)}
+    files |= {f"tables/{name}.csv": table for name, table in long.items()}
     out.mkdir(parents=True, exist_ok=True)
     with folder_next_to(out / "report") as aside:
-        for name, table in numbers.items():
-            if len(table):
-                write_text(aside / f"{name}.csv", table.to_csv(index=False))
+        for path, table in files.items():
+            write_text(aside / path, table.to_csv(index=False))
         for text in shown:
             write_text(aside / "tables" / f"{text.stem}.md", text.markdown())
             write_text(aside / "tables" / f"{text.stem}.tex", text.latex())
-        for name, table in long.items():
-            write_text(aside / "tables" / f"{name}.csv", table.to_csv(index=False))
         page.write(made, aside, figures, formats)
-        _replace(aside, out)
+        for name in _OWN:  # The page comes last.
+            old = out / name
+            shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
+            if (aside / name).exists():
+                (aside / name).replace(old)
     return made
 
 
@@ -102,15 +105,3 @@ def _comparisons(differences: Differences) -> list[Comparison]:
         for match in compare.matches(cell)
         for kind in runs.loc[match, "noises"].explode().dropna().unique()
     ]
-
-
-def _replace(aside: Path, out: Path) -> None:
-    """Move a complete report into its folder, in place of the one before; the page comes last."""
-    for name in _OWN:
-        old = out / name
-        if old.is_dir():
-            shutil.rmtree(old)
-        else:
-            old.unlink(missing_ok=True)
-        if (aside / name).exists():
-            (aside / name).replace(old)

@@ -194,9 +194,6 @@ def runs_of(sides: Sides) -> list[int]:
     return [run for side in sides.values() for run in side.runs]
 
 
-# ---------------------------------------------------------------- lines
-
-
 @dataclass(frozen=True)
 class Line:
     """One line of a chart: the runs that it is the mean of, and how it looks."""
@@ -243,9 +240,6 @@ def averaged(table: pd.DataFrame, lines: Sequence[Line], x: str, y: str) -> pd.D
         part = {"line": line.label, "x": found.index, "y": found["mean"], "low": low, "high": high}
         parts.append(pd.DataFrame(part).reset_index(drop=True))
     return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
-
-
-# ---------------------------------------------------------------- panels
 
 
 def panel(

@@ -46,9 +46,6 @@ OF_ANY_DEPTH = ("DUST", "UT")
 _CELL = ["recipe", "metric", "origin", "task_text", "n_layers", "gamma_train"]
 
 
-# ---------------------------------------------------------------- columns of runs
-
-
 def assign(frames: Frames) -> None:
     """Add the columns that say who is compared with whom."""
     runs = frames.runs
@@ -170,9 +167,6 @@ def in_order(objectives: Iterable[str]) -> list[str]:
 def short(objective: str) -> str:
     """The last part of an import path."""
     return objective.rpartition(".")[2]
-
-
-# ---------------------------------------------------------------- which runs represent a side
 
 
 @dataclass(frozen=True)

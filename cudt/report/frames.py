@@ -96,8 +96,8 @@ class Frames:
 
     def _examples(self, run: int, kind: str, columns: list[str], **keys: float) -> pd.DataFrame:
         own = self.row(run)
-        keys = {"split": "test", "data": own.data, "weights": own.weights, "noise": kind, **keys}
-        return RunFolder(own.path).read_examples(columns, **keys)
+        place = {"split": "test", "data": own.data, "weights": own.weights, "noise": kind}
+        return RunFolder(own.path).read_examples(columns, **place, **keys)
 
     def read_bins(self, run: int, kind: str) -> pd.DataFrame:
         """The histogram of a run's layer ratios, at the level of training."""
@@ -147,8 +147,8 @@ def read(folders: Sequence[Path]) -> Frames:
     frames.warnings = warnings
     frames = _on_one_test_set(frames)
     bins = [frames.bins]
-    pairs: Any = frames.points.groupby(["run", "perturbation"]).groups
-    for number, kind in pairs:
+    evaluated = frames.points[["run", "perturbation"]].drop_duplicates()
+    for number, kind in evaluated.itertuples(index=False, name=None):
         try:
             bins.append(frames.read_bins(number, kind))
         except UserError as error:
@@ -167,8 +167,6 @@ def read_two(first: Path, second: Path, weights: str | None = None, data: str = 
     """Two runs, numbered 0 and 1; with some of their weights, on some test data."""
     return _joined([_read(RunFolder(path), weights, data) for path in (first, second)])
 
-
-# ---------------------------------------------------------------- one folder
 
 #: A run's row of `runs`, its ood.csv and its layers.csv.
 _Read = tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]
@@ -242,9 +240,6 @@ def _sweep(folder: Path) -> Sweep:
         for name in ("trials_wide.csv", "best.csv")
     )
     return Sweep(info, trials[trials["state"] == "finished"], best)
-
-
-# ---------------------------------------------------------------- all folders
 
 
 def _joined(runs: Sequence[_Read]) -> Frames:

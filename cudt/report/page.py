@@ -45,13 +45,12 @@ def write(made: Report, out: Path, extra: Sequence[str], formats: Sequence[str])
     for number, one in enumerate(shown):
         place = "first" if one["name"] == "descent-and-robustness" else one["family"]
         places.setdefault(place, []).append(number)
-    frames, first = made.frames, [one for one in made.tables if one.stem == "comparisons"]
+    frames = made.frames
     text = page.get_template("page.html").render(
         version=__version__,
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         verdict=made.verdict,
-        comparisons=first,
-        tables=[one for one in made.tables if one not in first],
+        tables=made.tables,
         figures=shown,
         places=places,
         families=[(name, *_family(made, mine)) for name, mine in frames.runs.groupby("family")],
@@ -87,9 +86,6 @@ def _html(table: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
     shown = table if columns is None else table[[name for name in columns if name in table]]
     shown = shown.dropna(axis="columns", how="all")
     return shown.to_html(index=False, border=0, na_rep="", float_format="{:.4g}".format)
-
-
-# ---------------------------------------------------------------- figures
 
 
 def _figures(

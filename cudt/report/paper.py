@@ -48,9 +48,6 @@ def tables(differences: Differences) -> tuple[list[TextTable], dict[str, pd.Data
     return shown, long
 
 
-# ---------------------------------------------------------------- average RMSE, accuracy AUC
-
-
 @dataclass(frozen=True)
 class PaperTable:
     """One of the paper's result tables: its metric, and the number it reads off a curve."""
@@ -162,8 +159,6 @@ def _entry(row: Any) -> str:
     how = f"best of {row.best_of}" if row.best_of else seeds
     return f"{ours} ({row.paper:.3f}, {apart}; {how})"
 
-
-# ---------------------------------------------------------------- dual hyper-parameters
 
 _SETTINGS = {
     **{"layers": "L", "gamma_train": "γ_train", "alpha": "α", "f_0": "f_0", "beta": "β"},

@@ -64,9 +64,6 @@ class TextTable:
         return _BOLD.sub(r"<b>\1</b>", self.frame[start:stop].to_html(index=False, border=0))
 
 
-# ---------------------------------------------------------------- CSV
-
-
 def curves(frames: Frames) -> pd.DataFrame:
     """The metric against the level: mean and standard deviation over the seeds of each group.
 
@@ -154,9 +151,6 @@ def _row(members: pd.DataFrame, kind: str, curve: pd.DataFrame) -> dict[str, Any
         "validation_loss": float(members["validation_loss"].mean()),
         "label": first["label"],
     }
-
-
-# ---------------------------------------------------------------- for people
 
 
 def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> TextTable:

@@ -38,11 +38,11 @@ def example(path: str) -> str:
 
 def difference(old: str, new: str) -> str:
     """What changes from one program to another, without their docstrings, as a block of code."""
-    programs = [
+    before, after = (
         (ROOT / path).read_text(encoding="utf-8").partition('"""\n\n')[2].splitlines()
         for path in (old, new)
-    ]
-    _, _, *lines = difflib.unified_diff(*programs, lineterm="")
+    )
+    _, _, *lines = difflib.unified_diff(before, after, lineterm="")
     lines = [line for line in lines if not line.startswith("@@")]
     return "```diff\n" + "\n".join(lines) + "\n```"
 

@@ -20,8 +20,8 @@ from typing import Any
 import pandas as pd
 
 from cudt import __version__
-from cudt.sweep.search import Range, Sweep, as_word, label
-from cudt.sweep.studies import ArmStudy
+from cudt.sweep.search import Sweep, as_word, label
+from cudt.sweep.studies import ENDED, ArmStudy
 from cudt.utils.files import file_name, write_text
 
 #: The columns of a trial besides its settings.
@@ -47,17 +47,21 @@ class Results:
         return int((self.trials["state"] == state).sum())
 
 
-def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path) -> Results:
-    """Write every file except the studies."""
+def write(studies: Sequence[ArmStudy], out: Path) -> Results:
+    """Write every file of a sweep except its studies and logs."""
+    sweep = studies[0].sweep
     trials = wide(sweep, studies)
-    best = best_of_arms(trials, sweep)
-    made = Results(sweep, folder, trials, best, sum(one.n_left for one in studies))
-    tables = {"trials_wide.csv": trials, "best.csv": best}
-    texts = {name: table.to_csv(index=False) for name, table in tables.items()}
-    texts |= {**sweep.texts(), **_best_recipes(made, studies)}
-    texts["sweep.json"] = json.dumps(_info(made), indent=2, ensure_ascii=False) + "\n"
+    best, left = best_of_arms(trials, sweep), sum(one.n_left for one in studies)
+    made = Results(sweep, sweep.folder(out), trials, best, left)
+    texts = {
+        **sweep.texts(),
+        **_best_recipes(made, studies),
+        "trials_wide.csv": trials.to_csv(index=False),
+        "best.csv": best.to_csv(index=False),
+        "sweep.json": json.dumps(_info(made), indent=2, ensure_ascii=False) + "\n",
+    }
     for name, text in texts.items():
-        write_text(folder / name, text)
+        write_text(made.folder / name, text)
     return made
 
 
@@ -134,7 +138,6 @@ def _best_recipes(made: Results, studies: Sequence[ArmStudy]) -> dict[str, str]:
 def _info(made: Results) -> dict[str, Any]:
     """The contents of sweep.json."""
     sweep, search = made.sweep, made.sweep.search
-    searched = [pair for arm in search.arms.values() for pair in arm.search.items()]
     return {
         "cudt": __version__,
         "name": sweep.name,
@@ -146,7 +149,6 @@ def _info(made: Results) -> dict[str, Any]:
             for name, arm in search.arms.items()
         },
         "keys": sweep.keys,
-        "log_keys": [key for key, one in searched if isinstance(one, Range) and one.log],
-        **{state: made.count(state) for state in ("finished", "failed", "pruned")},
+        **{state: made.count(state) for state in ENDED},
         "left": made.left,
     }

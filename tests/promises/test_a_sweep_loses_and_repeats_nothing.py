@@ -22,7 +22,7 @@ from cudt.sweep.studies import open_storage, studies_of
 from cudt.sweep.worker import SweepOptions, main
 from tests.postgres import postgres
 from tests.processes import ending, in_child
-from tests.sweeps import begun, grid, notes, seeds, slowly, sweep_of
+from tests.sweeps import ERM, begun, grid, notes, seeds, slowly, sweep_of
 
 LIMIT = 120.0
 
@@ -102,7 +102,7 @@ def table(sweep: Sweep, url: str) -> pd.DataFrame:
 
 def two_arms(folder: Path, n: int) -> Sweep:
     alphas = [round(0.02 * index, 2) for index in range(1, n + 1)]
-    erm = seeds(n, fixed={"objective": "erm"})
+    erm = seeds(n, fixed=ERM)
     return sweep_of(folder, arms={"constrained": grid({"descent.alpha": alphas}), "erm": erm})
 
 
@@ -128,16 +128,15 @@ def test_killed_and_interrupted_workers_lose_nothing(hire, tmp_path):
 
 
 def test_a_cell_that_kills_its_workers_fails(tmp_path):
-    sweep = sweep_of(tmp_path, arms={"erm": seeds(1, fixed={"objective": "erm"})})
+    sweep = sweep_of(tmp_path, arms={"erm": seeds(1, fixed=ERM)})
     (study,), _ = begun(sweep, tmp_path / "out")
-    retry = study.study._storage.get_heartbeat_stale_trial_callback()
     for _ in range(6):
+        study.enqueue()
         assert study.n_left == 1
         trial = study.study.ask()
         study.begin(trial)
         # As Optuna does with a trial whose heartbeat is missed.
         study.study.tell(trial, state=TrialState.FAIL)
-        retry(study.study, study.study.trials[-1])
     assert study.n_left == 0
     (row,) = results.wide(sweep, [study]).to_dict("records")
     assert (row["state"], row["reason"]) == ("failed", "its workers died; see logs/")

@@ -17,14 +17,16 @@ from cudt.config import recipe
 from cudt.data import hub
 from cudt.evaluation import evaluate
 from cudt.runs.info import RunInfo
-from cudt.runs.run import Run, open_run
+from cudt.runs.run import Run, open_run, run_for
 from cudt.tasks import base
 from cudt.training import train as training
 from cudt.utils.errors import TerminatedError, TrainingStoppedError
+from tests import texts
 from tests.conftest import tiny_recipe
 from tests.instructions import train, write_instructions, write_recipe
 from tests.planted import make_run
-from tests.pretrained import tiny_llama
+from tests.pretrained import tiny_llama, tiny_pretrained
+from tests.sweeps import seeds, write_search
 from tests.use.conftest import SMALL, contents
 
 CPU = ("--device", "cpu")
@@ -172,6 +174,48 @@ def test_a_demo_is_at_most_60_lines_and_says_what_one_seed_proves(call, monkeypa
     assert (code, error) == (1, "stopped: the loss is not finite\n")
     table = pd.read_csv(tmp_path / "other/report-reviews-ut/table.csv")
     assert table["objective"].tolist() == ["constrained"]
+
+
+# ---------------------------------------------------------------- sweep
+
+
+def test_a_sweep_trains_the_runs_that_train_would_and_reads_no_test_data(call, tmp_path):
+    texts.write_reviews(tmp_path)
+    texts.write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
+    (tmp_path / "test.csv").write_bytes(b"\xff\xfe no table \x00")
+    score = {"measure": "grid", "direction": "maximize", "gammas": [0.0, 1.0]}
+    fixed = {"training.epochs": 1}
+    path = write_search(tmp_path, recipe="own.yaml", fixed=fixed, score=score, arms={"a": seeds(1)})
+    words = ("sweep", "--search", path, "--data-root", tmp_path, *CPU)
+    assert "a: seed=0  to do\n1 trials, 0 done, 1 to do\n" in call(*words, "--plan")[1]
+    code, output, errors = call(*words)
+    assert code == 0, errors
+    assert "1/1  a: seed=0  score" in output
+    (folder,) = (tmp_path / "outputs" / "own").iterdir()
+    assert f"next: cudt eval-ood {folder.relative_to(tmp_path)}" in output
+    assert not (folder / "model").exists()
+    code, output, _ = call(*words)
+    assert (code, "resuming: 1 of 1 trials are done" in output) == (0, True)
+    (own,) = (tmp_path / "outputs" / "sweeps" / "own").iterdir()
+    again = recipe.load(str(own / "best.yaml"))
+    assert run_for(again, tmp_path / "outputs").path == folder
+    assert "finished" in call(*words, "--plan")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--join"], "--storage: missing"),
+        (["--join", "--recipe", "x"], "leave out other options"),
+        (["--join", "--storage", "sqlite:///x.db"], "no such unfinished sweep"),
+        ([], "--search: missing"),
+        (["--search", "smoke-text-search", "--storage", "nonsense"], "cannot open the storage"),
+    ],
+)
+def test_wrong_uses_of_the_command_say_what_to_do(words, message, call, monkeypatch):
+    monkeypatch.delenv("CUDT_STORAGE", raising=False)
+    code, _, errors = call("sweep", *words)
+    assert (code, message in errors) == (2, True), errors
 
 
 # ---------------------------------------------------------------- eval-ood

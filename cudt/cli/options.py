@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def existing(folder: Path, what: str) -> Path:
-    """A folder that exists."""
-    if not folder.is_dir():
-        raise UserError(f"{what} '{folder}' does not exist")
-    return folder
-
-
 _RECIPE = "Recipe name (see `cudt recipes`) or YAML file."
 Words = list[str] | None
 
@@ -40,7 +33,8 @@ DataRoot = Annotated[
     typer.Option(
         envvar="CUDT_DATA_ROOT",
         help="Folder that holds the data sets.",
-        callback=lambda folder: folder if folder is None else existing(folder, "data root"),
+        exists=True,
+        file_okay=False,
     ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for the run folders.")]
@@ -107,18 +101,6 @@ def parse_seeds(option: str, values: Words) -> list[int]:
     except ValueError:
         given = brief(",".join(values or []))
         raise UserError(f"{option} {given}: expected integers, for example 0,1,2") from None
-
-
-def parse_plugins(option: str, kind: str, values: Words) -> list[str]:
-    """The values of an option that names plug-ins of a kind; refuses unknown ones."""
-    from cudt.config import plugins
-
-    for name in (names := split_list(values)):
-        try:
-            plugins.check(kind, name)
-        except UserError as error:
-            raise UserError(f"{option}: {error}") from None
-    return names
 
 
 def needed(option: str, value: str | None) -> str:

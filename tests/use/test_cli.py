@@ -65,10 +65,6 @@ def test_help_lists_eight_commands_before_the_others(call):
 def test_lists_are_separated_by_commas_or_repeated_and_hold_each_value_once():
     assert options.split_list(["0,1", "1", " 2 ,"]) == ["0", "1", "2"]
     assert options.parse_seeds("--seed", ["2,1", "1"]) == [2, 1]
-    assert options.parse_plugins("--objective", "objective", ["erm,supervised"]) == [
-        "erm",
-        "supervised",
-    ]
 
 
 def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_traceback(
@@ -136,7 +132,7 @@ def test_after_a_run_that_stops_the_next_one_is_trained(call, monkeypatch):
 def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
     call, tmp_path, monkeypatch
 ):
-    command = (*EXPERIMENT, "--seeds", "0,1", "--perturbation", "uniform")
+    command = (*EXPERIMENT, "--seeds", "0,1", "--set", "evaluation.perturbations=[uniform]")
     code, output, _ = call(*command)
     assert code == 0
     runs = [open_run(path) for path in sorted(tmp_path.glob("outputs/reviews-ut/*"))]

@@ -133,7 +133,7 @@ def print_table(rows: pd.DataFrame, left: Sequence[str] = ()) -> None:
         is_whole = name == "run" or name not in left
         justify: Any = "left" if name in left else "right"
         table.add_column(name, justify=justify, no_wrap=is_whole, overflow="fold")
-    for row in rows.fillna("").astype(str).to_numpy():
+    for row in rows.astype(object).fillna("").astype(str).to_numpy():
         table.add_row(*row)
     make_console().print(table)
 

@@ -149,11 +149,8 @@ def _print_settings(sides: Sequence[Any]) -> None:
     from cudt.config import yaml
     from cudt.config.differences import differing_keys
 
-    names = ("recipe", "objective", "weights", "data")
-    settings = [
-        {**{name: run[name] for name in names}, "seed": int(run.seed), **run.settings}
-        for run in sides
-    ]
+    names = ["recipe", "objective", "weights", "data", "seed"]
+    settings = [{**run[names], **run.settings} for run in sides]
     keys = differing_keys(settings)
     options.say("\nsettings that differ" if keys else "\nno setting differs")
     values = ([yaml.dump_line(one.get(key)) for key in keys] for one in settings)
@@ -242,7 +239,6 @@ def _shifts(both: Frames, number: int, kind: str) -> dict[float, float]:
 def _different_tests(sides: Sequence[Any]) -> str:
     """Why two runs have no test examples in common; empty if they may have."""
     # Generated test data have no fingerprint: they follow from the task, but for its loss.
-    tasks = [{key: v for key, v in run.task.items() if key != "loss"} for run in sides]
-    if tasks[0] == tasks[1] or "" != sides[0].test_data == sides[1].test_data:
-        return ""
-    return "the runs have different test data"
+    tasks = [{**run.task, "loss": ""} for run in sides]
+    is_same = tasks[0] == tasks[1] or "" != sides[0].test_data == sides[1].test_data
+    return "" if is_same else "the runs have different test data"

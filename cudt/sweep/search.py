@@ -88,8 +88,8 @@ class Arm(Section):
         if self.sampler == "grid":
             if any(isinstance(one, Range) for one in self.search.values()):
                 raise ValueError("a grid cannot have a range; list its values")
-            if self.budget not in (None, self.runs_per_setting):
-                raise ValueError(f"budget: the grid has {self.runs_per_setting} runs; remove it")
+            if self.budget is not None:
+                raise ValueError("budget: a grid has none; its runs are counted")
         elif self.budget is None:
             raise ValueError("budget is missing: the number of runs")
         return self

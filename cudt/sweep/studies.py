@@ -3,10 +3,10 @@ one machine, or PostgreSQL for any number.
 
 A cell is a run to train. Each is enqueued as a trial with the cell's number as user attribute
 `cell`, and workers on any machine take waiting trials. A trial that was interrupted, or whose
-worker's heartbeat has stopped, fails without `facts`, and its cell is enqueued again with what was
-drawn for it. So a cell may have several trials; its first one with a result counts. Other
-attributes of a trial: `facts`, what the tables say, with the `reason` of a failure; `returned`, of
-a trial that its worker gave back.
+worker's heartbeat has stopped, fails without a `reason`, and its cell is enqueued again with what
+was drawn for it. So a cell may have several trials; its first one with a result counts. Other
+attributes of a trial: `facts`, what the tables say; `reason`, why its run has failed or was pruned;
+`returned`, of a trial that its worker gave back.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Cell:
         for state in _STATES:
             if found := [one for one in self.attempts if one.state == state]:
                 return found[0]
-        return [*self.attempts, *(one for one in self.attempts if "facts" in one.user_attrs)][-1]
+        return [*self.attempts, *(one for one in self.attempts if "reason" in one.user_attrs)][-1]
 
     @property
     def drawn(self) -> Settings:
@@ -169,17 +169,18 @@ class Cell:
     def facts(self) -> dict[str, Any]:
         """What the tables say of it, with the time of all its trials."""
         spent = sum((one.duration or timedelta() for one in self.attempts), timedelta())
-        died = {"reason": "its workers died; see logs/"} if self.state == "failed" else {}
-        known = self.trial.user_attrs.get("facts", {})
-        return {"seconds": round(spent.total_seconds(), 1), **died, **known}
+        known = self.trial.user_attrs
+        died = "its workers died; see logs/" if self.state == "failed" else ""
+        reason = {"reason": why} if (why := known.get("reason", died)) else {}
+        return {"seconds": round(spent.total_seconds(), 1), **reason, **known.get("facts", {})}
 
     @property
     def state(self) -> State:
         """Lost is what has to be enqueued again."""
         if self.trial.state != TrialState.FAIL:
             return _STATES[self.trial.state]
-        deaths = sum(not one.user_attrs.keys() & {"facts", "returned"} for one in self.attempts)
-        return "failed" if "facts" in self.trial.user_attrs or deaths > MOST_REPEATS else "lost"
+        deaths = sum(not one.user_attrs.keys() & {"reason", "returned"} for one in self.attempts)
+        return "failed" if "reason" in self.trial.user_attrs or deaths > MOST_REPEATS else "lost"
 
 
 class ArmStudy:

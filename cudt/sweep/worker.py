@@ -140,7 +140,8 @@ def _attempt(arm: ArmStudy, options: SweepOptions, trial: optuna.Trial) -> float
         if not is_of_storage(error):
             is_known = isinstance(error, UserError | TrainingStoppedError | TrainingPrunedError)
             reason = str(error) if is_known else f"{type(error).__name__}: {error}"
-            trial.set_user_attr("facts", {**_facts(run, options.out), "reason": reason})
+            trial.set_user_attr("facts", _facts(run, options.out))
+            trial.set_user_attr("reason", reason)
         if isinstance(error, TrainingPrunedError):
             raise optuna.TrialPruned from None
         raise
@@ -178,9 +179,6 @@ def run_cell(
         after_epoch=referee,
         track=training.TrackingRequest(options.trackers, arm.sweep.title),
     )
-    if referee is not None:
-        # Others are compared with it, also if it was finished before the sweep.
-        referee.is_behind(epoch_values(run, score.measure))
     with run.locked(wait=True):
         if gammas is not None:
             evaluate.evaluate_validation(run, gammas, options.device, options.data_root, track)

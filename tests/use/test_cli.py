@@ -12,7 +12,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cudt.cli import options
 from cudt.config import recipe
 from cudt.data import hub
 from cudt.evaluation import evaluate
@@ -60,11 +59,6 @@ def test_help_lists_eight_commands_before_the_others(call):
     commands = re.findall(r"│ ([a-z-]+) +[A-Z]", first.split(" Commands ")[1])
     assert commands == "train experiment eval-ood sweep report reproduce runs compare".split()
     assert re.findall(r"│ ([a-z-]+) +[A-Z]", more) == "generate export data doctor recipes".split()
-
-
-def test_lists_are_separated_by_commas_or_repeated_and_hold_each_value_once():
-    assert options.split_list(["0,1", "1", " 2 ,"]) == ["0", "1", "2"]
-    assert options.parse_seeds("--seed", ["2,1", "1"]) == [2, 1]
 
 
 def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_traceback(
@@ -120,14 +114,6 @@ def test_a_recipe_that_does_not_fit_its_model_is_refused_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_after_a_run_that_stops_the_next_one_is_trained(call, monkeypatch):
-    stop_erm(monkeypatch)
-    code, output, error = call(*TRAIN, "--objective", "erm,constrained")
-    assert (code, error) == (1, "stopped: the loss is not finite\n")
-    (run,) = folders(("constrained", 0))
-    assert output.splitlines()[-1] == f"next: cudt eval-ood outputs/reviews-ut/{run}"
-
-
 @pytest.mark.usefixtures("no_figures")
 def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
     call, tmp_path, monkeypatch
@@ -136,12 +122,10 @@ def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
     code, output, _ = call(*command)
     assert code == 0
     runs = [open_run(path) for path in sorted(tmp_path.glob("outputs/reviews-ut/*"))]
-    names = [(name, seed) for name in ("erm", "constrained") for seed in (0, 1)]
-    assert {run.path.name for run in runs} == {*folders(*names)}
+    assert len(runs) == 4
     for run in runs:
-        assert run.rows("ood")[["noise", "gamma"]].to_numpy().tolist() == [
-            ["uniform", level] for level in (0, 0.5, 1)
-        ]
+        levels = run.rows("ood")[["noise", "gamma"]].to_numpy().tolist()
+        assert levels == [["uniform", level] for level in (0, 0.5, 1)]
     table = pd.read_csv(tmp_path / "outputs/report-reviews-ut/table.csv")
     assert table[["objective", "seeds"]].to_numpy().tolist() == [["constrained", 2], ["erm", 2]]
     # One table, with both objectives side by side.
@@ -198,22 +182,6 @@ def test_a_sweep_trains_the_runs_that_train_would_and_reads_no_test_data(call, t
     assert "finished" in call(*words, "--plan")[1]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--join"], "--storage: missing"),
-        (["--join", "--recipe", "x"], "leave out other options"),
-        (["--join", "--storage", "sqlite:///x.db"], "no such unfinished sweep"),
-        ([], "--search: missing"),
-        (["--search", "smoke-text-search", "--storage", "nonsense"], "cannot open the storage"),
-    ],
-)
-def test_wrong_uses_of_the_command_say_what_to_do(words, message, call, monkeypatch):
-    monkeypatch.delenv("CUDT_STORAGE", raising=False)
-    code, _, errors = call("sweep", *words)
-    assert (code, message in errors) == (2, True), errors
-
-
 # ---------------------------------------------------------------- eval-ood
 
 
@@ -242,14 +210,13 @@ def test_options_of_an_evaluation_reach_its_tables(call, copy):
     assert output.splitlines()[1].split()[-3:] == ["exit", "layers", "FLOPs"]
 
 
-@pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
-def test_if_one_run_is_unfinished_none_is_evaluated(status, call, copy, trained_run, tmp_path):
+def test_if_one_run_is_unfinished_none_is_evaluated(call, copy, trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "whole")
-    copy.update_info(RunInfo(status=status))
+    copy.update_info(RunInfo(status="interrupted"))
     before = contents(tmp_path)
     code, _, error = call("eval-ood", "whole", "copy")
     assert (code, error.count("\n")) == (2, 1)
-    assert error.startswith(f"error: 'copy' is {status}, not finished; ")
+    assert error.startswith("error: 'copy' is interrupted, not finished; ")
     assert contents(tmp_path) == before
 
 

@@ -63,6 +63,10 @@ MESSAGES = {
     "train --recipe reviews-ut --set checkpoints.keep=best --set training.select=last": "reviews-ut.yaml with your changes: checkpoints.keep: best deletes the weights of training.select: last, by which the run is evaluated; set keep to last or both",
     "eval-ood outputs/none": "'outputs/none' is not a run folder (recipe.yaml or run.json is missing)",
     "runs nowhere": "folder 'nowhere' does not exist",
+    "sweep --join": "--storage: missing; see --help",
+    "sweep --join --recipe x": "--join: takes part in a sweep as it is; leave out other options",
+    "sweep --join --storage sqlite:///x.db": "--storage: there is no such unfinished sweep; sweeps: none",
+    "sweep": "--search: missing; see --help",
     "sweep --search alhpa": "no search is called 'alhpa'; did you mean 'alpha'?",
     "reproduce --scale tiny": "no scale is called 'tiny'; available: cpu, full, smoke",
 }

@@ -149,8 +149,8 @@ def _print_settings(sides: Sequence[Any]) -> None:
     from cudt.config import yaml
     from cudt.config.differences import differing_keys
 
-    names = ["recipe", "objective", "weights", "data", "seed"]
-    settings = [{**run[names], **run.settings} for run in sides]
+    names = ["recipe", "objective", "weights", "data"]
+    settings = [{**run[names], "seed": int(run.seed), **run.settings} for run in sides]
     keys = differing_keys(settings)
     options.say("\nsettings that differ" if keys else "\nno setting differs")
     values = ([yaml.dump_line(one.get(key)) for key in keys] for one in settings)

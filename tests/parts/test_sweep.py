@@ -192,10 +192,9 @@ def test_scores_are_of_validation_data_and_nan_at_a_level_is_nan(run):
     evaluate.evaluate_validation(run, GAMMAS, "cpu", None, lambda items, *_: items)
     table = run.rows("ood", "validation")
     assert score_of(run, "grid", GAMMAS) == pytest.approx(table["value"].mean())
-    assert score_of(run, "grid", [0.5]) == table["value"].iloc[1]
     run.write_table("ood", table.assign(value=[0.9, 0.8, math.nan]))
     assert math.isnan(score_of(run, "grid", GAMMAS))
-    assert not math.isnan(score_of(run, "grid", GAMMAS[:2]))
+    assert score_of(run, "grid", GAMMAS[:2]) == pytest.approx(0.85)
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
@@ -239,7 +238,7 @@ def test_the_files_say_what_was_run(tmp_path):
         assert f"{loaded.name}/{loaded.settings.objective}-{loaded.identity()}" == row["run"]
     info = json.loads((made.folder / "sweep.json").read_text())
     assert info["arms"]["erm"] == {"sampler": "seeds", "budget": 3}
-    assert (info["keys"], info["left"]) == (["noise.gamma_train", "descent.alpha", "seed"], 0)
+    assert info["keys"] == ["noise.gamma_train", "descent.alpha", "seed"]
 
 
 # ---------------------------------------------------------------- many sweeps, many machines

@@ -128,12 +128,6 @@ def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
         assert levels == [["uniform", level] for level in (0, 0.5, 1)]
     table = pd.read_csv(tmp_path / "outputs/report-reviews-ut/table.csv")
     assert table[["objective", "seeds"]].to_numpy().tolist() == [["constrained", 2], ["erm", 2]]
-    # One table, with both objectives side by side.
-    ood = pd.concat(run.rows("ood").assign(of=run.info().objective) for run in runs)
-    mean = ood[ood["gamma"] == 0.5].groupby("of")["value"].mean()
-    shown = [f"{mean[name]:.4g}" for name in ("erm", "constrained")]
-    (line,) = (line for line in output.splitlines() if line.startswith("uniform   0.5 "))
-    assert line.split()[-2:] == shown
     assert output.splitlines()[-1] == "report: outputs/report-reviews-ut/index.html"
 
     before = contents(tmp_path / "outputs/reviews-ut")
@@ -177,8 +171,7 @@ def test_a_sweep_trains_the_runs_that_train_would_and_reads_no_test_data(call, t
     code, output, _ = call(*words)
     assert (code, "resuming: 1 of 1 trials are done" in output) == (0, True)
     (own,) = (tmp_path / "outputs" / "sweeps" / "own").iterdir()
-    again = recipe.load(str(own / "best.yaml"))
-    assert run_for(again, tmp_path / "outputs").path == folder
+    assert run_for(recipe.load(str(own / "best.yaml")), Path("outputs")).path.name == folder.name
     assert "finished" in call(*words, "--plan")[1]
 
 
@@ -288,43 +281,25 @@ def test_every_run_is_one_row_named_by_what_sets_it_apart(call, outputs, trained
     assert float(best["OOD"]) == pytest.approx(0.55)
     assert rows["erm", "0"]["OOD"] == ""
     assert rows["constrained", "2"]["status"] == "failed"
-    # Settings of the constraints change nothing for ERM.
-    assert [row["variant"] for row in rows.values()].count("") == 2
     assert (best["variant"], rows["constrained", "2"]["variant"]) == ("α=0.2", "α=0.1")
-
-
-def test_the_table_fits_a_narrow_terminal_and_damaged_runs_are_warnings(call, outputs):
-    damaged = outputs / "erm-damaged"
-    damaged.mkdir()
-    (damaged / "recipe.yaml").write_text("name: x\n")
-    (damaged / "run.json").write_text("{")
+    (outputs / best["run"] / "run.json").write_text("{")
     code, output, error = call("runs", "outputs")
     assert code == 0
-    lines = output.splitlines()
-    assert lines[1].split() == "run variant seed status score OOD verdict".split()
-    assert max(map(len, lines[1:6])) <= 80
-    assert error.startswith(f"warning: {damaged}/run.json: ")
-    assert error.count("\n") == 1
-    Path("empty").mkdir()
-    assert call("runs", "empty") == (0, "no runs\n", "")
+    assert output.splitlines()[1].split() == "run variant seed status score OOD verdict".split()
+    assert error.startswith(f"warning: {outputs / best['run']}/run.json: ")
 
 
 # ---------------------------------------------------------------- recipes, data, doctor
 
 
 def test_recipes_and_searches_are_listed_and_a_recipe_is_shown_with_changes(call):
-    lines = call("recipes")[1].splitlines()
-    assert any(line.startswith("reviews-ut ") for line in lines)
-    assert any(line.startswith("smoke-text-search ") for line in lines)
-    assert max(map(len, lines)) <= 80
-    change = ("--set", "training.batch_size=77")
-    code, output, error = call("recipes", "show", "smoke-text", *change)
-    assert (code, error) == (0, "")
-    lines = output.splitlines()
-    below = lines[lines.index("training.epochs: 3  (default 10)") + 1]
-    assert below.startswith("    Passes over the training data.")
-    assert "task.name: reviews  (required)" in lines
-    assert any(line.startswith("training.batch_size: 77  (default ") for line in lines)
+    listed = call("recipes")[1]
+    assert "\nreviews-ut " in listed
+    assert "\nsmoke-text-search " in listed
+    output = call("recipes", "show", "smoke-text", "--set", "training.batch_size=77")[1]
+    epochs = "\ntraining.epochs: 3  (default 10)\n    Passes over the training data."
+    for line in (epochs, "\ntask.name: reviews  (required)\n", "\ntraining.batch_size: 77  (def"):
+        assert line in output
 
 
 def test_the_doctor_names_what_is_missing_and_unfinished_and_damaged_runs(call, copy, monkeypatch):
@@ -336,17 +311,14 @@ def test_the_doctor_names_what_is_missing_and_unfinished_and_damaged_runs(call, 
     assert code == 0
     assert "missing     imdb-minilm: imdb-minilm-weights" in printed
     assert "1 finished" in printed
-    history = copy.path / "history.csv"
-    before = history.read_bytes()
-    history.write_text("changed")
-    code, printed, _ = call("doctor", "copy")
-    assert code == 1
-    assert "problem     copy/history.csv: damaged" in printed
-    history.write_bytes(before)
     copy.update_info(RunInfo(status="running"))
     code, printed, _ = call("doctor", "copy")
     assert code == 0
     assert "unfinished  copy: resume it: cudt train" in printed
+    (copy.path / "history.csv").write_text("changed")
+    code, printed, _ = call("doctor", "copy")
+    assert code == 1
+    assert "problem     copy/history.csv: damaged" in printed
 
 
 def test_a_run_without_a_format_of_other_libraries_is_not_exported(call, copy: Run):

@@ -121,8 +121,7 @@ def make_console(*, stderr: bool = False) -> Console:
 
 def say(text: str | Text, *, stderr: bool = False) -> None:
     """Print a text that the terminal wraps where it likes, so that paths can be copied."""
-    style = "yellow" if str(text).startswith("warning: ") else None
-    make_console(stderr=stderr).print(text, style=style, soft_wrap=True)
+    make_console(stderr=stderr).print(text, soft_wrap=True)
 
 
 def print_table(rows: pd.DataFrame, left: Sequence[str] = ()) -> None:

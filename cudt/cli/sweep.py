@@ -62,6 +62,7 @@ def sweep(
             options.say(f"{number:>4}  {run}  {state}")
         to_do = sum(state == "to do" for _, state in rows)
         options.say(f"{len(rows)} trials, {len(rows) - to_do} done, {to_do} to do")
+        command.check(loaded, given)
         return
     folder = loaded.folder(out)
     options.say(f"sweep {loaded.name} of {loaded.recipe_name} in {folder}")

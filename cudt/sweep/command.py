@@ -94,13 +94,12 @@ def check(sweep: Sweep, options: SweepOptions) -> None:
 
 
 def find(url: str, name: str | None) -> Sweep:
-    """The unfinished sweep of a storage; with several, the one that is named."""
+    """The sweep of a storage that is named, or the only unfinished one."""
     storage = existing(url)
     known = [*sweeps_in(storage).values()]
     chosen = [one for one in known if name in (one.name, one.title)]
     if storage is not None and name is None:
-        begun = [one for one in known if any(arm.cells() for arm in studies_of(one, storage))]
-        chosen = [one for one in begun if any(arm.n_left for arm in studies_of(one, storage))]
+        chosen = [one for one in known if any(arm.n_left for arm in studies_of(one, storage))]
     if len(chosen) != 1:
         problem = "choose one with --search" if chosen else "there is no such unfinished sweep"
         titles = ", ".join(one.title for one in known) or "none"
@@ -109,16 +108,15 @@ def find(url: str, name: str | None) -> Sweep:
 
 
 def known_studies(sweeps: Sequence[Sweep], url: str) -> list[list[ArmStudy]]:
-    """The studies of each sweep as far as they have begun."""
-    storage = existing(url) or InMemoryStorage()
-    return [studies_of(sweep, storage) for sweep in sweeps]
+    """The studies of each sweep as they are stored, or new ones in memory; begins nothing."""
+    storage = existing(url)
+    begun = {one.title for one in sweeps_in(storage).values()}
+    places = [storage if sweep.title in begun else InMemoryStorage() for sweep in sweeps]
+    return [studies_of(sweep, one) for sweep, one in zip(sweeps, places, strict=True) if one]
 
 
 def plan(sweep: Sweep, options: SweepOptions) -> list[tuple[str, str]]:
-    """Every run of a sweep in a line, and its state: finished, failed, pruned, or to do; nothing is
-    begun.
-    """
-    check(sweep, options)
+    """Every run of a sweep in a line, and its state: finished, failed, pruned, or to do."""
     url = options.storage or own_storage(sweep.folder(options.out))
     rows: list[tuple[str, str]] = []
     for study in known_studies([sweep], url)[0]:

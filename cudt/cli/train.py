@@ -4,8 +4,6 @@ the runs and write a report.
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,8 +133,7 @@ def _trained(
         try:
             yield training.train(
                 *(loaded, out, device, data_root, Display(options.make_console())),
-                command=shlex.join(["cudt", *sys.argv[1:]]),
-                track=training.TrackingRequest(tuple(options.split_list(track))),
+                track=options.split_list(track),
             )
         except TrainingStoppedError as error:
             options.say(f"stopped: {error}", stderr=True)
@@ -148,7 +145,7 @@ def _verdict(run: Run) -> str:
     feasible = "feasible" if info.feasible else "not feasible"
     falls = "every" if info.monotone else "not every"
     stop = info.stopped_early
-    early = f"; stopped early in epoch {stop.epoch}, after update {stop.step}" if stop else ""
+    early = f"; stopped early, after update {stop}" if stop else ""
     where = f"validation data, {run.weights} epoch {info.best.epoch}"
     return f"{feasible}; {falls} layer lowers the loss ({where}){early}"
 

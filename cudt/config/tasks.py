@@ -86,11 +86,7 @@ class Text(TextSection):
     """Test file, or split of the hub dataset."""
     validation: str | None = None
     """Validation file or split; null holds out `validation_share` of the training records."""
-    text: Annotated[
-        Annotated[str, schema.TEXT]
-        | Annotated[list[str], Field(min_length=1, max_length=2), schema.LIST],
-        schema.BY_KIND,
-    ]
+    text: str | Annotated[list[str], Field(min_length=1, max_length=2)]
     """Column of the text, or a list of the two columns of a pair."""
     label: str
     """Column of the label, a word or an integer."""

@@ -193,7 +193,7 @@ def run_cell(
         keep_weights=True,
         wait=True,
         after_epoch=referee,
-        track=training.TrackingRequest(options.trackers, arm.sweep.title),
+        track=options.trackers,
     )
     if referee is not None:
         # Others are compared with it, also if it was finished before the sweep.

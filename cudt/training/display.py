@@ -12,8 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from rich.table import Table
 from rich.text import Text
 
+from cudt.config import plugins
 from cudt.method.constraints import FAILING, Verdict, effective_weights
-from cudt.method.objectives import Objective, objective_class
+from cudt.method.objectives import Objective
 from cudt.runs.run import Run
 from cudt.utils.text import ranges
 
@@ -79,7 +80,7 @@ def verdict_table(run: Run) -> Table:
         for one in info.verdicts
     ]
     multipliers = info.multipliers and getattr(info.multipliers, run.weights)
-    if objective_class(settings.objective).is_constrained and multipliers:
+    if plugins.has("objective", settings.objective, "is_constrained") and multipliers:
         values, descent = torch.tensor(multipliers, dtype=torch.double), settings.descent
         weights = effective_weights(values, info.rates, descent.form, descent.gradient).tolist()
         columns += ["λ", "w"]

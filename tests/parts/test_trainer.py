@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -17,11 +16,12 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from cudt.config import recipe as recipes
 from cudt.config.schema import Training
-from cudt.runs.info import MultiplierInfo, StoppedEarly
+from cudt.runs.info import MultiplierInfo
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
 from cudt.training.display import Display
-from cudt.training.trainer import Trainer, learning_rate_share, primal_optimizer
+from cudt.training.optimizer import learning_rate_share, primal_optimizer
+from cudt.training.trainer import Trainer
 from cudt.utils.device import accelerator_for, survive_torchvision_mismatch
 from cudt.utils.errors import TrainingStoppedError, UserError
 from tests.conftest import quiet, tiny_recipe, train_quietly
@@ -79,7 +79,7 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
 def test_slacks_restart_after_an_epoch_if_the_recipe_says_so(tmp_path, restart, expected):
     slack = ("descent.resilience=slack", "descent.beta=1.0", f"descent.slack_restart={restart}")
     trainer = trainer_for(tmp_path, *slack)
-    next(trainer.descent.slack_parameters()).data.fill_(0.3)
+    next(trainer.descent.parameters()).data.fill_(0.3)
     trainer._end_epoch()
     assert trainer.descent.slack.tolist() == pytest.approx([expected] * 3)
 
@@ -112,25 +112,6 @@ def test_a_run_that_blows_up_is_marked_failed_with_its_reason(tmp_path):
     info = run_for(recipe, tmp_path).info()
     assert info.status == "failed"
     assert "not finite" in str(info.reason)
-
-
-def test_the_order_of_examples_depends_on_seed_and_epoch_alone(tmp_path):
-    def order(seed: int, epoch: int) -> list[str]:
-        trainer = trainer_for(tmp_path)
-        trainer.settings = tiny_recipe(seed=seed).settings
-        trainer.progress.epoch, trainer.progress.step = epoch, epoch * trainer.updates_per_epoch
-        updates = trainer._remaining_updates()
-        return [name for update in updates for batch in update for name in batch["ids"]]
-
-    assert order(0, 0) == order(0, 0)
-    assert order(0, 0) != order(0, 1)
-    assert order(0, 0) != order(1, 0)
-    assert len(set(order(0, 0))) == 96
-
-
-def test_too_small_a_batch_for_its_micro_batches_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"into 40 micro-batches on 1 processes; lower training"):
-        trainer_for(tmp_path, "training.accumulation=40")
 
 
 # ---------------------------------------------------------------- learning rates
@@ -286,7 +267,7 @@ def test_training_stops_after_validations_without_better_weights(tmp_path, monke
     info = run.finished_info()
     assert validations(run) == [2, 3, 5, 6]
     assert info.best.step == 3
-    assert info.stopped_early == StoppedEarly(epoch=2, step=6, validations=2)
+    assert info.stopped_early == 6
     counts = run.read_table("history").query("name == 'validations_since_best'")["value"]
     assert counts.tolist() == [0, 0, 1, 2]
 
@@ -364,16 +345,14 @@ def test_updates_in_bf16_are_close_to_fp32_and_validation_is_in_fp32(tmp_path, m
     assert seen == {True: {torch.float32, torch.bfloat16}, False: {torch.float32}}
     losses = [run.read_table("history").query("name == 'loss'")["value"] for run in (fp32, bf16)]
     assert losses[1].tolist() == pytest.approx(losses[0].tolist(), rel=2**-5)
-    assert bf16.info().autocast == "bf16"
     assert {one.dtype for one in load_file(bf16.weights_file("last")).values()} == {torch.float32}
 
 
 def test_tensorboard_has_history_value_by_value_and_the_verdict(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    track = training.TrackingRequest(("tensorboard",), "mine-1234")
-    run = training.train(tiny_recipe(), tmp_path, "cpu", None, quiet(), track=track)
-    folder = tmp_path / "trackers" / "mine-1234" / run.path.name / "reviews-ut"
+    run = training.train(tiny_recipe(), tmp_path, "cpu", None, quiet(), track=["tensorboard"])
+    folder = tmp_path / "trackers" / run.path.name / "reviews-ut"
     events = EventAccumulator(str(folder))
     events.Reload()
     expected: dict[str, list[Any]] = {"feasible": [(6, run.finished_info().feasible)]}
@@ -383,9 +362,8 @@ def test_tensorboard_has_history_value_by_value_and_the_verdict(tmp_path):
         expected.setdefault(key, []).append((step, pytest.approx(value, rel=1e-6)))
     for name, values in expected.items():
         assert [(one.step, one.value) for one in events.Scalars(name)] == values, name
-    missing = training.TrackingRequest(("aim",))
     with pytest.raises(UserError, match="--track aim: not installed"):
-        training.train(tiny_recipe(seed=1), tmp_path, "cpu", None, quiet(), track=missing)
+        training.train(tiny_recipe(seed=1), tmp_path, "cpu", None, quiet(), track=["aim"])
 
 
 def test_a_finished_run_is_kept_as_it_is_and_takes_new_evaluation_settings(tmp_path):
@@ -411,13 +389,10 @@ def test_run_json_says_how_a_run_was_made_and_repeats_it(trained_run, tmp_path):
 
 
 def test_other_data_than_the_run_was_started_with_are_refused(tmp_path):
-    recipe = tiny_recipe()
-    run = train_quietly(recipe, tmp_path)
-    values = json.loads((run.path / "run.json").read_text())
+    run = train_quietly(tiny_recipe(), tmp_path)
     run.update_info(run.info().model_copy(update={"status": "interrupted", "training_data": "x"}))
     with pytest.raises(UserError, match="was started with other training data"):
-        train_quietly(recipe, tmp_path)
-    assert values["training_data"] != "x"
+        train_quietly(tiny_recipe(), tmp_path)
 
 
 def test_a_loaded_run_has_the_verdicts_losses(trained_run):

@@ -27,20 +27,14 @@ def test_scalars_are_those_of_yaml_1_2(text, value):
     assert type(parsed) is type(value)
 
 
-_BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 15)
-)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a: 1\nb: !!timestamp abc", "x.yaml:2: tag 'tag:yaml.org,2002:timestamp' is not allowed"),
         ("a: !!python/name:os.system", "x.yaml:1: tag 'tag:yaml.org,2002:python/name:os.system'"),
-        ("- 1\n- !mine x", "x.yaml:2: tag '!mine' is not allowed"),
+        ("a: &a [x, x]\nb: [*a, *a]", "x.yaml:1: anchors and aliases are not allowed"),
         ("a: 1\nb: *nowhere", "x.yaml:2: anchors and aliases are not allowed"),
-        (_BOMB, "x.yaml:1: anchors and aliases are not allowed"),
-        ("a: " + "[" * 3000 + "]" * 3000, "x.yaml: nested too deep"),
+        ("a: " + "[" * 3000 + "]" * 3000, "x.yaml: maximum recursion depth"),
         ("a: " + "9" * 10_000, "x.yaml: Exceeds the limit"),
         ("a: 1\n? [b, c]\n: 2\n", "x.yaml:2: "),
     ],
@@ -76,32 +70,20 @@ def test_a_syntax_error_names_file_and_line(text, line):
         yaml.parse(text, "x.yaml")
 
 
-def test_a_file_must_consist_of_keys_and_be_utf_8(tmp_path):
-    for text in ("- a\n- b\n", "", "just a word", "3"):
+def test_a_file_must_consist_of_keys_and_be_unicode(tmp_path):
+    for text in ("- a\n- b\n", "", "just a word"):
         with pytest.raises(UserError, match=r"^x\.yaml: must consist of `key: value` lines"):
             yaml.parse_mapping(text, "x.yaml")
-    (tmp_path / "x.yaml").write_bytes("a: 1\n".encode("utf-16"))
+    file = tmp_path / "x.yaml"
+    file.write_bytes("a: ü\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"x\.yaml: not valid UTF-8"):
-        yaml.read_text(tmp_path / "x.yaml")
-    (tmp_path / "x.yaml").write_bytes("a: ü\n".encode("utf-8-sig"))
-    assert yaml.parse(yaml.read_text(tmp_path / "x.yaml"), "x") == {"a": "ü"}
+        yaml.read(file)
+    file.write_bytes("a: ü\n".encode("utf-8-sig"))
+    assert yaml.read(file) == {"a": "ü"}
 
 
 def test_dumped_values_are_parsed_back():
-    texts = [
-        "1e5",
-        "010",
-        "no",
-        "true",
-        "Null",
-        "~",
-        "",
-        "1:30",
-        ".inf",
-        " x ",
-        "a\nb\n",
-        "a: b # c",
-    ]
+    texts = ["1e5", "010", "no", "true", "Null", "~", "", "1:30", ".inf", " x ", "a\nb", "a: b # c"]
     numbers: list[object] = [1e-07, 1e22, 5e-324, 0.1 + 0.2, float("inf"), -3, True, None, [], {}]
     repeated = ["γ ≤ 2.1 " * 20]
     for value in (*texts, *numbers, {"a": {"b": [texts, numbers]}, "c": repeated, "d": repeated}):

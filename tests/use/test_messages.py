@@ -41,7 +41,7 @@ MESSAGES = {
     "train --recipe bomb.yaml": "bomb.yaml:1: anchors and aliases are not allowed; repeat the value",
     "train --recipe latin.yaml": "latin.yaml: not valid UTF-8; save the file as UTF-8",
     "train --recipe no-base.yaml": "no-base.yaml: base: no recipe is called 'review-ut'; did you mean 'reviews-ut'?",
-    "train --recipe circle.yaml": "circle.yaml: base: files inherit from each other in a circle: circle.yaml → circle.yaml",
+    "train --recipe circle.yaml": "circle.yaml: base: circle.yaml inherits from this file",
     "train --recipe bare.yaml": "bare.yaml: modell: unknown key; did you mean 'model'?",
     "train --recipe many.yaml": (
         "many.yaml: 9 errors\n"

@@ -39,9 +39,9 @@ def train(
     loaded = _load(recipe, set_, objective, seed, name)
     from cudt.training.display import verdict_table
 
-    console, trained = options.make_console(), []
+    trained = []
     for run in _trained(loaded, out, device, data_root, track):
-        console.print(verdict_table(run))
+        options.print_table(verdict_table(run), left=["verdict"])
         options.say(_verdict(run))
         trained.append(run.path)
     if trained:

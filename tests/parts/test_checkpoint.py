@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 
@@ -122,12 +121,3 @@ def test_a_full_disk_interrupts_a_run_that_then_resumes(tmp_path, monkeypatch, w
     assert run.info().status == "interrupted"
     training.train(RECIPE, tmp_path, "cpu", None, quiet())
     assert_same(run, whole)
-
-
-def test_the_history_of_a_finished_run_is_sealed(whole, tmp_path):
-    copy = Run(Path(shutil.copytree(whole.path, tmp_path / "copy")), RECIPE)
-    assert isinstance(copy.read_table("history"), pd.DataFrame)
-    with (copy.path / "history.csv").open("a") as history:
-        history.write("6,2,train,1,loss,0.25\n")
-    with pytest.raises(DamagedFileError):
-        copy.read_table("history")

@@ -94,29 +94,28 @@ def test_slack_of_the_log_form_in_units_of_the_loss_is_what_the_relaxed_constrai
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd", "nupi"])
-@pytest.mark.parametrize("bad", [[math.nan, 0.5], [0.9, math.inf], [3e38, -3e38]])
-def test_a_step_on_losses_that_are_not_finite_is_refused_and_changes_nothing(bad, optimizer):
-    for decay in ("coupled", "decoupled"):
-        dual = Dual(optimizer=optimizer, learning_rate=0.1)
-        settings: dict[str, Any] = {"resilience": "decay", "beta": 2.0, "decay": decay}
-        one, other = (LayerwiseDescent(2, 0.1, 1.0, dual=dual, **settings) for _ in range(2))
-        for descent in (one, other):
-            descent.dual_step(torch.tensor([1.2, 1.4]))
-            if descent is other:
-                with pytest.raises(ValueError, match="must have finite violations, got f ="):
-                    descent.dual_step(torch.tensor(bad))
-            descent.dual_step(torch.tensor([1.3, 1.1]))
-        # The bad step left nothing behind, neither in λ nor in the optimiser.
-        assert torch.equal(one.multiplier_values, other.multiplier_values)
-        assert float(one.multiplier_values.min()) > 0
+@pytest.mark.parametrize("decay", ["coupled", "decoupled"])
+def test_a_step_on_losses_that_are_not_finite_is_refused_and_changes_nothing(decay, optimizer):
+    dual = Dual(optimizer=optimizer, learning_rate=0.1)
+    settings: dict[str, Any] = {"resilience": "decay", "beta": 2.0, "decay": decay, "dual": dual}
+    one, other = (LayerwiseDescent(2, 0.1, 1.0, **settings) for _ in range(2))
+    for descent in (one, other):
+        descent.dual_step(torch.tensor([1.2, 1.4]))
+    for bad in ([math.nan, 0.5], [0.9, math.inf], [3e38, -3e38]):
+        with pytest.raises(ValueError, match="must have finite violations, got f ="):
+            other.dual_step(torch.tensor(bad))
+    for descent in (one, other):
+        descent.dual_step(torch.tensor([1.3, 1.1]))
+    # The bad steps left nothing behind, neither in λ nor in the optimiser.
+    assert torch.equal(one.multiplier_values, other.multiplier_values)
+    assert float(one.multiplier_values.min()) > 0
 
 
-@pytest.mark.parametrize("shape", [(2,), (), (1, 3)])
-def test_losses_of_another_shape_are_refused(shape):
+def test_losses_of_another_shape_are_refused():
     descent = LayerwiseDescent(3, 0.1, 1.0)
     for method in (descent.lagrangian, descent.dual_step, descent.violations):
         with pytest.raises(ValueError, match=r"a vector of 3 losses.*got a tensor of shape \("):
-            method(torch.ones(shape))
+            method(torch.ones(1, 3))
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -19,15 +17,13 @@ from cudt.config.schema import Training
 from cudt.runs.info import MultiplierInfo
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
-from cudt.training.display import Display
-from cudt.training.optimizer import learning_rate_share, primal_optimizer
+from cudt.training.optimizer import learning_rate_share
 from cudt.training.trainer import Trainer
 from cudt.utils.device import accelerator_for, survive_torchvision_mismatch
 from cudt.utils.errors import TrainingStoppedError, UserError
 from tests.conftest import quiet, tiny_recipe, train_quietly
 
 CPU = torch.device("cpu")
-Which = Literal["best", "last"]
 
 
 def trainer_for(out: Path, *settings: str, objective: str = "constrained") -> Trainer:
@@ -149,10 +145,6 @@ def test_the_readout_steps_with_its_own_learning_rate(tmp_path):
     for name, weight in weights_of(trainer).items():
         expected = 1e-2 if name.startswith("head.") else 1e-3
         assert (weight - before[name]).abs().max() == pytest.approx(expected, rel=1e-2), name
-    without = recipes.load("shapes-dust", ["training.readout_learning_rate=1e-2"])
-    layerwise, _ = training.assemble(without, None, CPU)
-    with pytest.raises(UserError, match="readout_learning_rate: the readout of this model has no"):
-        primal_optimizer(layerwise.model, without.settings.training)
 
 
 # ---------------------------------------------------------------- the best weights, early stopping
@@ -213,28 +205,28 @@ def test_warm_up_has_no_multipliers_and_is_best_only_while_there_is_no_other(tmp
     assert multipliers["value"].max() > 0
 
 
-def test_a_run_keeps_both_weights_and_is_judged_by_the_selected(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("select", "epoch"), [("best", 1), ("last", 3)])
+def test_a_run_keeps_both_weights_and_is_judged_by_the_selected(
+    tmp_path, monkeypatch, select, epoch
+):
     monkeypatch.setattr("cudt.method.objectives.Constrained.rank", lambda *_: [0.0])
     slack = ("descent.alpha=0.5", "descent.resilience=slack", "descent.beta=1.0")
-    epochs: dict[Which, int] = {"best": 1, "last": 3}
-    slacks = []
-    for which, epoch in epochs.items():
-        recipe = tiny_recipe(*slack, "training.epochs=3", f"training.select={which}")
-        run = train_quietly(recipe, tmp_path)
-        best, last = (load_file(run.weights_file(one)) for one in epochs)
-        assert any(not torch.equal(best[name], last[name]) for name in best)
-        history, info = run.read_table("history"), run.finished_info()
-        rows = history.query("name == 'multiplier'").groupby("epoch").tail(3)
-        by_epoch = {number: one["value"].tolist() for number, one in rows.groupby("epoch")}
-        assert info.multipliers == MultiplierInfo(best=by_epoch[1], last=by_epoch[3])
-        losses = history.query(f"split == 'validation' and name == 'loss' and epoch == {epoch}")
-        assert info.best.epoch == epoch
-        assert [one.loss for one in info.verdicts] == pytest.approx(losses["value"].tolist())
-        assert run.read_table("layers")["loss"].tolist() == [one.loss for one in info.verdicts]
-        slacks.append([one.slack for one in info.verdicts])
+    recipe = tiny_recipe(*slack, "training.epochs=3", f"training.select={select}")
+    run = train_quietly(recipe, tmp_path)
+    best, last = (load_file(run.checkpoints / f"{one}.safetensors") for one in ("best", "last"))
+    assert any(not torch.equal(best[name], last[name]) for name in best)
+    history, info = run.read_table("history"), run.finished_info()
+    ends = history.groupby(["name", "split", "epoch"])["value"].apply(lambda one: [*one[-3:]])
+    of_epoch = {number: ends["multiplier", "train", number] for number in (1, 3)}
+    assert info.multipliers == MultiplierInfo(best=of_epoch[1], last=of_epoch[3])
+    assert info.best.epoch == epoch
+    losses = [one.loss for one in info.verdicts]
+    assert losses == pytest.approx(ends["loss", "validation", epoch])
+    assert run.read_table("layers")["loss"].tolist() == losses
     # The slacks of the epoch that is judged, as they were before they restarted.
-    assert min(map(max, slacks)) > 0
-    assert slacks[0] != slacks[1]
+    slacks = [one.slack for one in info.verdicts]
+    assert slacks == pytest.approx(ends["slack", "train", epoch])
+    assert max(slacks) > 0
 
 
 @pytest.mark.parametrize("keep", ["best", "last", "none-when-finished"])
@@ -272,19 +264,7 @@ def test_training_stops_after_validations_without_better_weights(tmp_path, monke
     assert counts.tolist() == [0, 0, 1, 2]
 
 
-# ---------------------------------------------------------------- history and display
-
-
-def test_history_is_long_and_whole(trained_run):
-    history = trained_run.read_table("history")
-    assert [*history.columns] == ["step", "epoch", "split", "layer", "name", "value"]
-    train = history[history["split"] == "train"]
-    by_layer = {"loss", "violation", "price", "multiplier", "slack", "weight"}
-    assert set(train["name"]) == by_layer | {"multiplier_norm", "gradient_norm"}
-    assert sorted(train["step"].unique()) == [1, 2, 3, 4, 5, 6]
-    validation = history[history["split"] == "validation"]
-    pairs = {(epoch, layer) for epoch in (1, 2) for layer in (1, 2, 3)}
-    assert set(zip(validation["epoch"], validation["layer"], strict=True)) == pairs
+# ---------------------------------------------------------------- history
 
 
 @pytest.mark.parametrize("form", ["linear", "log", "ladder"])
@@ -292,6 +272,10 @@ def test_recorded_violations_prices_and_weights_follow_from_losses_and_multiplie
     hard = ("descent.alpha=0.5", f"descent.form={form}", "descent.dual.learning_rate=0.1")
     run = train_quietly(tiny_recipe(*hard), tmp_path)
     rows, reference = run.read_table("history"), run.finished_info().reference
+    assert [*rows.columns] == ["step", "epoch", "split", "layer", "name", "value"]
+    by_layer = {"loss", "violation", "price", "multiplier", "slack", "weight"}
+    names = set(rows[rows["split"] == "train"]["name"])
+    assert names == by_layer | {"multiplier_norm", "gradient_norm"}
     for _, one in rows[rows["split"] == "train"].groupby("step"):
         at = one.set_index(["name", "layer"])["value"]
         f = [reference, *(at["loss", layer] for layer in (1, 2, 3))]
@@ -308,21 +292,6 @@ def test_recorded_violations_prices_and_weights_follow_from_losses_and_multiplie
         for name, values in expected.items():
             assert [at[name, layer] for layer in (1, 2, 3)] == pytest.approx(values, abs=1e-5)
         assert at["multiplier_norm", 0] == pytest.approx(math.hypot(*λ), abs=1e-6)
-
-
-def test_a_log_has_a_line_for_each_validation_and_a_terminal_has_a_bar(tmp_path):
-    recipe = tiny_recipe("descent.alpha=0.5")
-    for is_terminal in (False, True):
-        shown = Console(file=io.StringIO(), width=200, force_terminal=is_terminal)
-        training.train(recipe, tmp_path / str(is_terminal), "cpu", None, Display(shown))
-        text = shown.file.getvalue()  # type: ignore[attr-defined]
-        lines = [line for line in text.splitlines() if "accuracy" in line]
-        assert [line.lstrip("\r\x1b[2K")[:19] for line in lines] == [
-            "epoch 1/2, update 3",
-            "epoch 2/2, update 6",
-        ]
-        assert all(line.count("→") == 3 and "λ" in line for line in lines)
-        assert ("training loss" in text) == is_terminal
 
 
 # ---------------------------------------------------------------- precision, trackers, the folder

@@ -30,44 +30,28 @@ def test_scalars_are_those_of_yaml_1_2(text, value):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: !!timestamp abc", "x.yaml:2: tag 'tag:yaml.org,2002:timestamp' is not allowed"),
-        ("a: !!python/name:os.system", "x.yaml:1: tag 'tag:yaml.org,2002:python/name:os.system'"),
-        ("a: &a [x, x]\nb: [*a, *a]", "x.yaml:1: anchors and aliases are not allowed"),
-        ("a: 1\nb: *nowhere", "x.yaml:2: anchors and aliases are not allowed"),
-        ("a: " + "[" * 3000 + "]" * 3000, "x.yaml: maximum recursion depth"),
-        ("a: " + "9" * 10_000, "x.yaml: Exceeds the limit"),
-        ("a: 1\n? [b, c]\n: 2\n", "x.yaml:2: "),
+        ("a: !!python/name:os.system", "1: tag 'tag:yaml.org,2002:python/name:os.system' is not"),
+        ("a: &a [x, x]\nb: [*a, *a]", "1: anchors and aliases are not allowed"),
+        ("a: 1\nb: *nowhere", "2: anchors and aliases are not allowed"),
+        ("a:\n  b: 1\n  c:\n    d: 1\n    d: 1\n", "5: duplicate key 'd'"),
+        ("1: a\n'1': b\n", "2: duplicate key '1'"),
+        ("a: 1\nb: [1, 2\n", "3: expected ',' or ']'"),
+        ("a: 1\n? [b, c]\n: 2\n", "2: "),
+        ("a: 1\n---\nb: 2\n", "2: "),
     ],
-    ids=lambda text: ascii(text)[:30],
+    ids=ascii,
 )
-def test_a_hostile_text_is_refused_with_one_line(text, message):
+def test_what_is_refused_is_named_with_file_and_line(text, message):
     with pytest.raises(UserError) as error:
         yaml.parse(text, "x.yaml")
-    assert str(error.value).startswith(message)
+    assert str(error.value).startswith(f"x.yaml:{message}")
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "line"),
-    [
-        ("a: 1\nb: 2\na: 3\n", "a", 3),
-        ("a:\n  b: 1\n  c:\n    d: 1\n    d: 1\n", "d", 5),
-        ("a: [{b: 1}, {b: 1, b: 2}]\n", "b", 1),
-        ("1: a\n'1': b\n", "1", 2),
-    ],
-)
-def test_a_key_may_not_be_given_twice(text, key, line):
-    with pytest.raises(UserError, match=rf"^x\.yaml:{line}: duplicate key '{key}'"):
-        yaml.parse(text, "x.yaml")
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [("a: 1\nb: [1, 2\n", 3), ("a:\n\t- b\n", 2), ("a: 1\nb: c: d\n", 2), ("a: 1\n---\nb: 2\n", 2)],
-)
-def test_a_syntax_error_names_file_and_line(text, line):
-    with pytest.raises(UserError, match=rf"^x\.yaml:{line}: [^\n]+$"):
-        yaml.parse(text, "x.yaml")
+def test_endless_values_are_refused_with_one_line():
+    for value in ("[" * 3000 + "]" * 3000, "9" * 10_000):
+        with pytest.raises(UserError, match=r"^x\.yaml: [^\n]+$"):
+            yaml.parse(f"a: {value}", "x.yaml")
 
 
 def test_a_file_must_consist_of_keys_and_be_unicode(tmp_path):

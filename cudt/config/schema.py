@@ -254,10 +254,6 @@ class CheckpointFiles(Section):
         """The weights that stay when a run is finished."""
         return {one for one in ("best", "last") if self.keep in ("both", one)}
 
-    def needed(self, own: Weights) -> set[Weights]:
-        """The weights that a run writes, if it is judged by its `own`."""
-        return {own} if self.keep == "none-when-finished" else self.kept
-
 
 class Readout(Section):
     """Read only a random sample of tokens in training; evaluation always reads all."""
@@ -360,7 +356,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Recipe:
         keep, select = self.checkpoints.keep, self.training.select
-        if select not in self.checkpoints.needed(select):
+        if keep not in (select, "both", "none-when-finished"):
             raise ValueError(
                 f"checkpoints.keep: {keep} deletes the weights of training.select: {select}, by "
                 f"which the run is evaluated; set keep to {select} or both"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cudt.config import schema
 from cudt.config.models import Revision
@@ -95,12 +95,6 @@ class Text(TextSection):
     subset: str | None = None
     """Subset of the hub dataset, if it has several; only with hub."""
 
-    @model_validator(mode="after")
-    def _test_data_are_not_trained_on(self) -> Text:
-        if self.train in (self.test, self.validation):
-            raise ValueError("train names the same data as test or validation")
-        return self
-
 
 class Alpaca(HubSection):
     """Which instructions to use, and how to split them."""
@@ -114,12 +108,6 @@ class Alpaca(HubSection):
     """Share of the instructions held out for validation."""
     test_share: Share = 0.05
     """Share of the instructions held out for testing."""
-
-    @model_validator(mode="after")
-    def _something_is_left_to_train_on(self) -> Alpaca:
-        if self.validation_share + self.test_share >= 1:
-            raise ValueError("validation_share and test_share leave no training data; lower them")
-        return self
 
 
 class Reviews(NamedSection):

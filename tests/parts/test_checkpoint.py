@@ -12,13 +12,8 @@ import torch
 
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
-from cudt.utils.errors import (
-    DamagedFileError,
-    DataWarning,
-    MachineFaultError,
-    TrainingInterruptedError,
-)
-from tests.conftest import Stopping, quiet, tiny_recipe, train_quietly
+from cudt.utils.errors import DamagedFileError, DataWarning, TrainingInterruptedError
+from tests.conftest import Stopping, tiny_recipe, train_quietly
 
 #: Three updates an epoch, six in all.
 RECIPE = tiny_recipe("training.checkpoint_every=2", "descent.alpha=0.5")
@@ -106,18 +101,3 @@ def test_code_in_a_checkpoint_is_not_run(stopped, tmp_path):
     with pytest.raises(Exception, match="Weights only load failed"):
         train_quietly(RECIPE, stopped.path.parents[1])
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_full_disk_interrupts_a_run_that_then_resumes(tmp_path, monkeypatch, whole):
-    def full(*given: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    stopped_run(tmp_path, 1)
-    monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(MachineFaultError, match="No space left on device"):
-        train_quietly(RECIPE, tmp_path)
-    monkeypatch.undo()
-    run = run_for(RECIPE, tmp_path)
-    assert run.info().status == "interrupted"
-    training.train(RECIPE, tmp_path, "cpu", None, quiet())
-    assert_same(run, whole)

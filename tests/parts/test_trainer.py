@@ -178,24 +178,6 @@ def test_the_best_epoch_has_the_lowest_rank_and_nan_is_never_best(tmp_path, monk
     assert (trainer.progress.best_epoch, trainer.progress.best) == (3, [0.0, 0.4])
 
 
-@pytest.mark.parametrize("objective", ["erm", "supervised", "constrained"])
-def test_the_best_epoch_of_a_run_is_that_of_its_own_objective(tmp_path, objective):
-    resilience = ("descent.form=log", "descent.resilience=decay", "descent.beta=2.0")
-    fast = ("training.epochs=4", "training.learning_rate=0.03", "descent.alpha=0.3")
-    run = train_quietly(tiny_recipe(*fast, *resilience, objective=objective), tmp_path)
-    info = run.finished_info()
-    rows = run.read_table("history").query("split == 'validation' and name == 'loss'")
-
-    def value(losses: list[float]) -> float:
-        f = [math.log(loss) for loss in (info.reference, *losses)]
-        violations = [after - before - math.log(0.7) for before, after in pairwise(f)]
-        resilient = f[-1] + sum(max(violation, 0) ** 2 for violation in violations)
-        return {"erm": f[-1], "supervised": sum(f[1:]) / 3, "constrained": resilient}[objective]
-
-    values = {epoch: value(losses["value"].tolist()) for epoch, losses in rows.groupby("epoch")}
-    assert info.best.epoch == min(values, key=lambda epoch: values[epoch])
-
-
 def test_warm_up_has_no_multipliers_and_is_best_only_while_there_is_no_other(tmp_path):
     hard = ("descent.alpha=0.9", "descent.warmup_epochs=2", "training.epochs=3")
     run = train_quietly(tiny_recipe(*hard, "training.learning_rate=0.01"), tmp_path)
@@ -365,14 +347,12 @@ def test_other_data_than_the_run_was_started_with_are_refused(tmp_path):
 
 
 def test_a_loaded_run_has_the_verdicts_losses(trained_run):
-    layerwise = training.load(trained_run, "cpu", None)
+    layerwise, info = training.load(trained_run, "cpu", None), trained_run.finished_info()
     assert not layerwise.training
-    assert (
-        training.sigma_of(trained_run, layerwise) == trained_run.finished_info().sigma_x.evaluation
-    )
+    assert training.sigma_of(trained_run, layerwise) == info.sigma_x.evaluation
     _, objective = training.assemble(trained_run.recipe, None, CPU)
     accelerator = accelerator_for("cpu", "fp32")
     trainer = Trainer(trained_run, layerwise, objective, accelerator, quiet())
-    trainer.progress.sigma_x = trained_run.finished_info().sigma_x.training
-    losses = [one.loss for one in trained_run.finished_info().verdicts]
+    trainer.progress.sigma_x = info.sigma_x.training
+    losses = [one.loss for one in info.verdicts]
     assert trainer.measure_validation().layer_losses.tolist() == losses

@@ -76,9 +76,9 @@ def train(
     from cudt.training.display import Display
 
     loaded = recipe if isinstance(recipe, recipes.NamedRecipe) else recipes.load(recipe)
-    root, asked = data_root and Path(data_root), training.TrackingRequest(tuple(track))
-    where = (Path(out), device, root or None, Display(Console(quiet=quiet)))
-    return training.train(loaded, *where, track=asked)
+    root = None if data_root is None else Path(data_root)
+    display = Display(Console(quiet=quiet))
+    return training.train(loaded, Path(out), device, root, display, track=track)
 
 
 def find_runs(folder: str | Path = "outputs") -> list[Run]:

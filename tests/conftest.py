@@ -68,10 +68,8 @@ def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
 
 
 def pytest_collection_finish() -> None:
-    """Leave all that was imported out of later garbage collections: each would take a third of a
-    second.
-
-    transformers.Trainer collects once in every training.
+    """Leave all that was imported out of later garbage collections, which transformers.Trainer
+    starts once in every training: each would take a third of a second.
     """
     gc.collect()
     gc.freeze()
@@ -93,16 +91,10 @@ def _one_thread_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _nothing_has_to_outlive_a_power_cut() -> Iterator[None]:
-    """Files are not synced to the disk, which takes longer than many tests."""
+def _a_cache_of_its_own_and_no_syncing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing has to outlive a power cut, and syncing files takes longer than many tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda number: None)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDT_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 

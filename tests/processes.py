@@ -3,6 +3,8 @@ imported again."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import multiprocessing
 import os
 import pickle
@@ -10,12 +12,15 @@ import signal
 import socket
 import sys
 import tempfile
-import time
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+import pytest
 
 # What training imports on its way, here once for all processes: it takes longer than a tiny
 # training.
@@ -24,8 +29,6 @@ import torch.distributed.distributed_c10d  # noqa: F401
 
 #: Seconds after which a group of processes is taken to hang.
 LIMIT = 120.0
-#: Seconds that a process waits for the others before it ends.
-PATIENCE = 20.0
 
 
 def environment(index: int, count: int, port: int) -> dict[str, str]:
@@ -69,121 +72,76 @@ def ending(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def start(count: int, work: Callable[[], Any], folder: Path) -> list[Any]:
-    """Forked processes in which `work` runs; its results go to files in the folder."""
-    context, port = multiprocessing.get_context("fork"), free_port()
-    started = [
-        context.Process(
-            target=_run,
-            args=(work, environment(index, count, port), folder / f"{index}.pkl"),
-            name=str(index),
-        )
-        for index in range(count)
-    ]
-    for one in started:
-        one.start()
-    return started
-
-
 def together(count: int, work: Callable[[], Any]) -> list[Any]:
-    """The results of `work` in several processes, in their order; an error of one of them is raised
-    here."""
+    """The results of `work` in several forked processes, in their order; an error of one of them is
+    raised here."""
+    context, port = multiprocessing.get_context("fork"), free_port()
+    barrier = context.Barrier(count)
     with tempfile.TemporaryDirectory() as folder:
-        started = start(count, work, Path(folder))
-        end(started)
-        results = [_read(Path(folder) / f"{index}.pkl") for index in range(count)]
-    failed = [text for kind, text in results if kind == "error"]
-    assert not failed, failed[0]
-    return [value for _, value in results]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A command that ended in one process: its exit code (below 0, the signal that killed it) and
-    what it printed."""
-
-    code: int | None
-    output: str
-    errors: str
-
-
-def commands(count: int, *arguments: object) -> list[Ended]:
-    """`cudt ARGUMENTS` in several processes that no agent watches over, in their order."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        started = start(
-            count,
-            lambda: run_command(
-                folder / multiprocessing.current_process().name, *map(str, arguments)
-            ),
-            folder,
-        )
-        codes = end(started)
-        printed = [
-            [(folder / f"{index}.{end}").read_text() for end in ("out", "err")]
-            for index in range(count)
+        files = [Path(folder) / f"{index}.pkl" for index in range(count)]
+        started = [
+            context.Process(
+                target=_run, args=(work, environment(index, count, port), file, barrier)
+            )
+            for index, file in enumerate(files)
         ]
-    return [Ended(code, *texts) for code, texts in zip(codes, printed, strict=True)]
+        for one in started:
+            one.start()
+        for one in started:
+            one.join(LIMIT)
+        for one in started:
+            one.kill()
+            one.join()
+        missing = ("error", "a process ended without a result")
+        found = [pickle.loads(one.read_bytes()) if one.is_file() else missing for one in files]
+    failed = [text for kind, text in found if kind == "error"]
+    assert not failed, failed[0]
+    return [value for _, value in found]
 
 
-def run_command(printed: Path, *arguments: str) -> NoReturn:
-    """Be `cudt ARGUMENTS`, in a forked process: what it prints goes to the files PRINTED.out and
-    PRINTED.err."""
-    from cudt.cli import main
-
-    for number, stream, end in ((1, sys.stdout, "out"), (2, sys.stderr, "err")):
-        stream.flush()
-        os.dup2(os.open(f"{printed}.{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    sys.argv = ["cudt", *arguments]
-    # pytest captures what is written to its own objects.
-    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-    code: object = 0
-    try:
-        main.main()
-    except SystemExit as done:
-        code = done.code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 1 if code else 0)
-
-
-def end(started: Sequence[Any], limit: float = LIMIT) -> list[int | None]:
-    """Wait for processes; kill those that hang. Returns their exit codes."""
-    for one in started:
-        one.join(limit)
-    for one in started:
-        one.kill()
-        one.join()
-    return [one.exitcode for one in started]
-
-
-def _read(path: Path) -> tuple[str, Any]:
-    return (
-        pickle.loads(path.read_bytes())
-        if path.is_file()
-        else ("error", f"{path.name}: ended without a result")
-    )
-
-
-def _run(work: Callable[[], Any], variables: dict[str, str], result: Path) -> None:
+def _run(work: Callable[[], Any], variables: dict[str, str], result: Path, barrier: Any) -> None:
     os.environ.update(variables)
     try:
         content = ("value", work())
     except BaseException:
         content = ("error", traceback.format_exc())
+        barrier.abort()
     result.write_bytes(pickle.dumps(content))
-    if content[0] == "value":
-        _wait_for_others(result.parent, int(variables["WORLD_SIZE"]))
+    # The end of one closes its connections, which others may still use.
+    with contextlib.suppress(threading.BrokenBarrierError):
+        barrier.wait(LIMIT)
     # Without torch's and pytest's clean-up, which belongs to the parent.
-    os._exit(0 if content[0] == "value" else 1)
+    os._exit(0)
 
 
-def _wait_for_others(folder: Path, count: int) -> None:
-    """Wait until all processes have a result: the end of one closes its connections, which others
-    may still use."""
-    until = time.monotonic() + PATIENCE
-    while len([*folder.glob("*.pkl")]) < count and time.monotonic() < until:
-        time.sleep(0.01)
+@dataclass(frozen=True)
+class Ended:
+    """A command that ended in one process: its exit code and what it printed."""
+
+    code: Any
+    output: str
+    errors: str
+
+
+def commands(count: int, *arguments: object) -> list[Ended]:
+    """`cudt ARGUMENTS` in several processes, in their order."""
+    return together(count, partial(_command, *map(str, arguments)))
+
+
+def _command(*arguments: str) -> Ended:
+    from cudt.cli import main
+
+    sys.argv = ["cudt", *arguments]
+    code: Any = 0
+    output, errors = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+    ):
+        patch.setattr(os, "_exit", sys.exit)
+        try:
+            main.main()
+        except SystemExit as done:
+            code = done.code
+    return Ended(code or 0, output.getvalue(), errors.getvalue())

@@ -20,10 +20,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 #: What the CPU waited for: the operation, and the line of cudt that called it.
 WAITS: list[str] = []
 _WAIT = {
-    "aten::_local_scalar_dense",
-    "aten::nonzero",
-    "aten::is_nonzero",
-    "aten::equal",
+    *("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal"),
     "aten::_linalg_eigh",
 }
 _CROSS = {"aten::_to_copy", "aten::copy_"}
@@ -43,12 +40,10 @@ class Shadow(torch.Tensor):
 
     @staticmethod
     def __new__(cls, raw: torch.Tensor) -> Shadow:
-        options: Any = {
-            "strides": raw.stride(),
-            "storage_offset": raw.storage_offset(),
-            "dtype": raw.dtype,
-        }
-        made = torch.Tensor._make_wrapper_subclass(cls, raw.size(), device=DEVICE, **options)
+        options: Any = {"strides": raw.stride(), "storage_offset": raw.storage_offset()}
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, raw.size(), device=DEVICE, dtype=raw.dtype, **options
+        )
         made.raw = raw
         return made
 
@@ -57,10 +52,10 @@ class Shadow(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kwargs, name = dict(kwargs or {}), op.name()
-        strangers = [
-            one for one in tree_leaves((args, kwargs)) if type(one) is torch.Tensor and one.dim()
-        ]
-        if strangers and name not in _CROSS | _INDEX:
+        is_mixed = any(
+            type(one) is torch.Tensor and one.dim() for one in tree_leaves((args, kwargs))
+        )
+        if is_mixed and name not in _CROSS | _INDEX:
             raise RuntimeError(
                 f"Expected all tensors to be on the same device, but found shadow and cpu ({name})"
             )
@@ -76,13 +71,8 @@ class Shadow(torch.Tensor):
         out = op(*tree_map(_raw, args), **tree_map(_raw, kwargs))
         if to_cpu:
             return out
-        written = _written(op)
-        if any(key is not None for key in written):
-            results = [
-                args[key] if isinstance(key, int) else kwargs[key]
-                for key in written
-                if key is not None
-            ]
+        if written := _written(op):
+            results = [args[key] if isinstance(key, int) else kwargs[key] for key in written]
             return results[0] if len(results) == 1 else tuple(results)
         return tree_map(
             lambda value: Shadow(value) if isinstance(value, torch.Tensor) else value, out
@@ -110,18 +100,15 @@ def _is_cpu(where: Any) -> bool:
 
 
 @functools.cache
-def _written(op: Any) -> tuple[int | str | None, ...]:
-    """For each result of an operation the argument that it is, if the operation writes into one."""
+def _written(op: Any) -> list[int | str]:
+    """The arguments that are results of an operation, because it writes into them."""
     arguments = {
         next(iter(one.alias_info.before_set)): one.name if one.kwarg_only else position
         for position, one in enumerate(op._schema.arguments)
         if one.alias_info is not None and one.alias_info.is_write and one.alias_info.before_set
     }
     results = [one.alias_info for one in op._schema.returns]
-    return tuple(
-        arguments.get(next(iter(one.before_set))) if one and one.is_write else None
-        for one in results
-    )
+    return [arguments[next(iter(one.before_set))] for one in results if one and one.is_write]
 
 
 class _Hooks(torch._C._acc.PrivateUse1Hooks):
@@ -145,14 +132,10 @@ class _Module:
     synchronize = staticmethod(lambda device=None: wait("synchronize"))
     empty_cache = staticmethod(lambda: None)
     set_device = staticmethod(lambda device: None)
-    manual_seed, manual_seed_all = (
-        staticmethod(torch.default_generator.manual_seed),
-        staticmethod(lambda seed: None),
-    )
+    manual_seed = staticmethod(torch.default_generator.manual_seed)
+    manual_seed_all = staticmethod(lambda seed: None)
     get_rng_state = staticmethod(lambda device=None: torch.default_generator.get_state())
-    set_rng_state = staticmethod(
-        lambda state, device=None: torch.default_generator.set_state(state)
-    )
+    set_rng_state = staticmethod(lambda state, device=None: torch.set_rng_state(state))
     get_amp_supported_dtype = staticmethod(lambda: [torch.bfloat16])
 
 
@@ -161,12 +144,6 @@ def _factory(op: Any) -> Callable[..., Shadow]:
         return Shadow(op(*args, **{**kwargs, "device": torch.device("cpu"), "pin_memory": False}))
 
     return make
-
-
-def _copy_from(
-    source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False
-) -> torch.Tensor:
-    return target.copy_(source)
 
 
 class _Generator(torch.Generator):
@@ -185,7 +162,7 @@ DEVICE = torch.device("shadow", 0)
 _LIBRARY = torch.library.Library("aten", "IMPL")
 _LIBRARY.impl("empty.memory_format", _factory(aten.empty.memory_format), "PrivateUse1")
 _LIBRARY.impl("empty_strided", _factory(aten.empty_strided.default), "PrivateUse1")
-_LIBRARY.impl("_copy_from", _copy_from, "PrivateUse1")
+_LIBRARY.impl("_copy_from", lambda source, target, _: target.copy_(source), "PrivateUse1")
 torch.Generator = _Generator  # type: ignore[misc]
 torch.Tensor.pin_memory = lambda self, device=None: self  # type: ignore
 # Otherwise `Module.to` would make new parameters, and lose that two modules share one.

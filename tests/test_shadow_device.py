@@ -26,17 +26,12 @@ _SLACK = ("descent.resilience=slack", "descent.beta=1.0")
 
 
 def recipes() -> dict[str, NamedRecipe]:
-    few = (
-        "task.train=8",
-        "task.validation=2",
-        "task.test=2",
-        "training.epochs=1",
-        "descent.warmup_epochs=0",
-    )
+    few = ("task.train=8", "task.validation=2", "task.test=2", "training.epochs=1")
+    video = (*few, "descent.warmup_epochs=0", "loading.workers=0", "evaluation.gammas=0,0.4")
     return {
         "text": tiny_recipe("loading.workers=0", *_SLACK),
         "accumulated": tiny_recipe("loading.workers=0", *_ACCUMULATED),
-        "video": recipe.load("smoke-video", ["loading.workers=0", "evaluation.gammas=0,0.4", *few]),
+        "video": recipe.load("smoke-video", video),
     }
 
 
@@ -51,13 +46,12 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
     from tests.shadow_device import WAITS
 
     loaded = recipes()[name]
-    runs = [
-        training.train(loaded, folder / device, device, None, quiet())
-        for device in ("cpu", "shadow")
-    ]
-    for run, device in zip(runs, ("cpu", "shadow"), strict=True):
+    files = []
+    for device in ("cpu", "shadow"):
+        run = training.train(loaded, folder / device, device, None, quiet())
         evaluate(run, device=device)
-    cpu, shadow = ({path.name: path.read_bytes() for path in run.path.glob("*.*")} for run in runs)
+        files.append({path.name: path.read_bytes() for path in run.path.glob("*.*")})
+    cpu, shadow = files
     names = ["examples.parquet", *(name for name in cpu if name.endswith(".csv"))]
     accelerator = accelerator_for("shadow", "fp32")
     objects = training.assemble(loaded, None, accelerator.device)
@@ -74,16 +68,18 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
+def in_new_process(code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize(("name", "allowed"), [("text", 1), ("accumulated", 2), ("video", 3)])
 def test_a_run_on_an_accelerator_has_the_cpus_files_and_waits_once_an_update(
     name, allowed, tmp_path
 ):
-    """The log form waits once more for the weights of layers, DUST for the norms
-    of dictionaries."""
+    """The log form waits once more for the weights of layers, DUST for the norms of dictionaries."""
     code = f"from tests.test_shadow_device import child; child({name!r}, {str(tmp_path)!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = in_new_process(code)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert {"examples.parquet", "history.csv", "layers.csv", "ood.csv"} <= {*found["files"]}
@@ -100,7 +96,4 @@ def child(name: str, folder: str) -> None:
 
 def test_two_devices_are_not_mixed():
     code = "import torch, tests.shadow_device; torch.ones(2, device='shadow') + torch.ones(2)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert "found shadow and cpu (aten::add.Tensor)" in done.stderr
+    assert "found shadow and cpu (aten::add.Tensor)" in in_new_process(code).stderr

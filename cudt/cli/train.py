@@ -4,8 +4,6 @@ the runs and write a report.
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,9 +39,9 @@ def train(
     loaded = _load(recipe, set_, objective, seed, name)
     from cudt.training.display import verdict_table
 
-    console, trained = options.make_console(), []
+    trained = []
     for run in _trained(loaded, out, device, data_root, track):
-        console.print(verdict_table(run))
+        options.print_table(verdict_table(run), left=["verdict"])
         options.say(_verdict(run))
         trained.append(run.path)
     if trained:
@@ -132,8 +130,7 @@ def _trained(
         try:
             yield training.train(
                 *(loaded, out, device, data_root, Display(options.make_console())),
-                command=shlex.join(["cudt", *sys.argv[1:]]),
-                track=training.TrackingRequest(tuple(options.split_list(track))),
+                track=options.split_list(track),
             )
         except TrainingStoppedError as error:
             options.say(f"stopped: {error}", stderr=True)
@@ -145,7 +142,7 @@ def _verdict(run: Run) -> str:
     feasible = "feasible" if info.feasible else "not feasible"
     falls = "every" if info.monotone else "not every"
     stop = info.stopped_early
-    early = f"; stopped early in epoch {stop.epoch}, after update {stop.step}" if stop else ""
+    early = f"; stopped early, after update {stop}" if stop else ""
     where = f"validation data, {run.weights} epoch {info.best.epoch}"
     return f"{feasible}; {falls} layer lowers the loss ({where}){early}"
 

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from cudt.config import schema
-from cudt.config.schema import (
-    FINE_TUNING,
-    Count,
-    ModelSection,
-    Positive,
-    Schedule,
-    Section,
-    UpToOne,
-)
-from cudt.utils.text import shown
+from cudt.config.schema import Count, ModelSection, Positive, Section, UpToOne
 
 #: What transformers calls `attn_implementation`; auto is its own choice.
 Attention = Literal["auto", "eager", "sdpa"]
 
 
-def _is_revision(revision: str) -> str:
-    # It becomes part of a path in the hub's cache.
-    if not re.fullmatch(r"[\w.][\w./-]*", revision) or ".." in revision:
-        raise ValueError(f"expected a branch, a tag or the hash of a commit, got {shown(revision)}")
-    return revision
-
-
-#: A version of a model or dataset on the Hugging Face hub.
-Revision = Annotated[str, AfterValidator(_is_revision)]
+#: A version on the Hugging Face hub: a branch, a tag or the hash of a commit. It becomes part of a
+#: path in the hub's cache.
+Revision = Annotated[str, Field(pattern=r"^\w[\w-]*([./][\w-]+)*$")]
 
 
 class Lora(Section):
@@ -43,11 +27,9 @@ class Lora(Section):
     """Scale of the adapters: updates are multiplied by alpha/rank."""
     dropout: schema.BelowOne = 0.05
     """Probability that an input of an adapter is dropped in training."""
-    targets: Annotated[
-        Annotated[Literal["all-linear", "default"], schema.TEXT]
-        | Annotated[list[str], Field(min_length=1), schema.LIST],
-        schema.BY_KIND,
-    ] = "all-linear"
+    targets: Literal["all-linear", "default"] | Annotated[list[str], Field(min_length=1)] = (
+        "all-linear"
+    )
     """Modules with adapters: `all-linear`, `default` (what peft adapts), or names."""
 
 
@@ -89,9 +71,14 @@ class WholePretrainedSection(PretrainedSection):
         return PretrainedName(self.pretrained, revision=self.revision)
 
     @property
-    def schedule(self) -> Schedule:
-        """Adapters start at 0 and have few weights, so they take larger steps than all weights."""
-        return FINE_TUNING if self.lora is None else Schedule(2e-4, FINE_TUNING.warmup_share)
+    def learning_rate(self) -> float:
+        """Small, so that the first steps do not undo the pretraining; adapters start at 0."""
+        return 2e-5 if self.lora is None else 2e-4
+
+    @property
+    def warmup_share(self) -> float:
+        """A warm-up for the same reason."""
+        return 0.06
 
 
 class TextModelSection(WholePretrainedSection):

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from cudt.config import errors, plugins
 from cudt.config import recipe as recipes
 from cudt.config.schema import NamedSection
@@ -38,10 +36,7 @@ def named(own: NamedSection, name: str, source: str = "--on") -> OtherData:
             # The version of a dataset on the hub belongs to that dataset.
             shared = family.model_fields.keys() - {"name", "revision"}
             values |= own.model_dump(mode="json", include=shared)
-            try:
-                task = config.model_validate(values)
-            except ValidationError as error:
-                errors.refuse(f"{source} {name}", errors.explain(config, error))
+            task = errors.validated(config, values, f"{source} {name}")
             if task == own:
                 raise UserError(f"{source} {name}: these are the run's own data; name other data")
             return OtherData(name, task)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError, create_model
+from pydantic import create_model
 
 import cudt
 from cudt.config import errors, plugins, yaml
@@ -129,21 +129,19 @@ def _is_file_name(text: str) -> bool:
 
 def read(path: Path, kind: str = "recipe") -> dict[str, Any]:
     """The settings in a file and in those it inherits from, not yet validated."""
-    return _inherit(yaml.read(path), path, kind, (path.resolve(),))
+    return _inherit(yaml.read(path), path, kind, [])
 
 
-def _inherit(
-    values: dict[str, Any], path: Path, kind: str, chain: tuple[Path, ...]
-) -> dict[str, Any]:
-    """The values of a file with those of its base, if it has one."""
+def _inherit(values: dict[str, Any], path: Path, kind: str, heirs: list[Path]) -> dict[str, Any]:
+    """The values of a file with those of its base, if it has one; `heirs` inherit from the file."""
     if (base := values.pop("base", None)) is None:
         return values
+    heirs = [*heirs, path.resolve()]
     try:
         file = path.parent / str(base) if _is_file_name(str(base)) else locate(str(base), kind)
-        if file.resolve() in chain:
-            circle = " → ".join(one.name for one in (*chain, file))
-            raise UserError(f"files inherit from each other in a circle: {circle}")
-        inherited = _inherit(yaml.read(file), file, kind, (*chain, file.resolve()))
+        if file.resolve() in heirs:
+            raise UserError(f"{file} inherits from this file")
+        inherited = _inherit(yaml.read(file), file, kind, heirs)
     except UserError as error:
         raise UserError(f"{path}: base: {error}") from None
     kept = {key: value for key, value in inherited.items() if key not in _NOT_INHERITED}
@@ -191,11 +189,12 @@ def load(
     runs.
     """
     if isinstance(source, Mapping):
-        values = _inherit(copy.deepcopy(dict(source)), Path("recipe"), "recipe", ())
+        values = _inherit(copy.deepcopy(dict(source)), Path("recipe"), "recipe", [])
         where, own = "recipe", "recipe"
     else:
         path = locate(str(source))
-        values, where, own = read(path), path.name, path.stem
+        values, own = read(path), path.stem
+        where = str(source) if isinstance(source, Path) else path.name
     if not isinstance(changes, Mapping):
         changes = dict(map(_parse_change, changes or ()))
     changed = {**changes, **{key: one for key, one in settings.items() if one is not None}}
@@ -226,13 +225,6 @@ def _parse_change(change: str) -> tuple[str, Any]:
     return path.strip(), yaml.parse(text, f"--set {brief(path)}")
 
 
-def load_resolved(path: Path) -> NamedRecipe:
-    """The recipe in a run folder."""
-    values = yaml.read(path)
-    name = checked_name(values.pop("name", None), f"{path}: name")
-    return NamedRecipe(name, validate(values, str(path)))
-
-
 def validate(values: dict[str, Any], source: str) -> Recipe:
     """The typed recipe; all errors are reported together, after `source`."""
     sections = {"task": NamedSection, "model": NamedSection}
@@ -244,10 +236,7 @@ def validate(values: dict[str, Any], source: str) -> Recipe:
             except UserError as error:
                 raise UserError(f"{source}: {kind}.name: {error}") from error
     schema = _schema(sections["task"], sections["model"])
-    try:
-        return _with_schedule(schema.model_validate(values))
-    except ValidationError as error:
-        errors.refuse(source, errors.explain(schema, error))
+    return _with_learning_rate(errors.validated(schema, values, source))
 
 
 @functools.cache
@@ -257,16 +246,15 @@ def _schema(task: type[NamedSection], model: type[NamedSection]) -> type[Recipe]
     return create_model("Recipe", __base__=Recipe, **typed)
 
 
-def _with_schedule(recipe: Recipe) -> Recipe:
+def _with_learning_rate(recipe: Recipe) -> Recipe:
     """The recipe with its model's learning rate and warm-up, if it does not set the learning rate.
 
     So every later reader, and the run's identity, has the numbers.
     """
-    training = recipe.training
+    training, model = recipe.training, recipe.model
     if training.learning_rate is not None:
         return recipe
-    schedule = recipe.model.schedule
-    changes = {"learning_rate": schedule.learning_rate}
+    changes = {"learning_rate": model.learning_rate}
     if "warmup_share" not in training.model_fields_set:
-        changes["warmup_share"] = schedule.warmup_share
+        changes["warmup_share"] = model.warmup_share
     return recipe.model_copy(update={"training": training.model_copy(update=changes)})

@@ -6,19 +6,10 @@ The text below a key is its documentation: `cudt recipes show` and the reference
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from cudt.config import plugins
 from cudt.config.levels import PROBABILITY, LevelScale, parse_levels
@@ -40,20 +31,6 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Weights = Literal["best", "last"]
 #: The number format of a forward pass; bf16 is mixed with fp32 by autocast.
 Precision = Literal["fp32", "bf16"]
-
-
-def _kind(value: Any) -> str:
-    """Which alternative of a key a value is meant as: errors are about that one alone."""
-    if isinstance(value, str):
-        return "<text>"
-    if isinstance(value, list):
-        return "<list>"
-    return "<section>" if isinstance(value, dict | BaseModel) else "<number>"
-
-
-BY_KIND = Discriminator(_kind)
-TEXT, LIST, SECTION, NUMBER = map(Tag, ("<text>", "<list>", "<section>", "<number>"))
-AUTO = Annotated[Literal["auto"], TEXT]
 
 
 def _checked(check: Callable[[Any], object]) -> AfterValidator:
@@ -79,9 +56,8 @@ def _is_added(noise: str) -> None:
         raise UserError(f"{shown(noise)} is applied to texts; train on gaussian or uniform")
 
 
-Levels = Annotated[Annotated[str, TEXT] | Annotated[list[float], LIST], BY_KIND]
-Gammas = Annotated[Levels, _checked(parse_levels)]
-Probabilities = Annotated[Levels, _checked(partial(parse_levels, scale=PROBABILITY))]
+Gammas = Annotated[str | list[float], _checked(parse_levels)]
+Probabilities = Annotated[str | list[float], _checked(partial(parse_levels, scale=PROBABILITY))]
 ObjectiveName = Annotated[str, _named("objective")]
 DualOptimizerName = Annotated[str, _named("dual optimizer")]
 NoiseName = Annotated[str, _named("noise")]
@@ -114,18 +90,6 @@ class NamedSection(Section):
     `my_package.my_model`."""
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """The primal learning rate, and the share of updates over which it rises to that."""
-
-    learning_rate: float
-    warmup_share: float = 0.0
-
-
-#: For all weights of a pretrained model: larger first steps would undo its pretraining.
-FINE_TUNING = Schedule(2e-5, 0.06)
-
-
 class ModelSection(NamedSection):
     """The `model` section."""
 
@@ -133,9 +97,14 @@ class ModelSection(NamedSection):
     """Whether `cudt generate` can answer instructions with such a model."""
 
     @property
-    def schedule(self) -> Schedule:
-        """For recipes that do not set a learning rate; here that of new weights."""
-        return Schedule(1e-3)
+    def learning_rate(self) -> float:
+        """For recipes that do not set one; here that of new weights."""
+        return 1e-3
+
+    @property
+    def warmup_share(self) -> float:
+        """The warm-up of that learning rate, as a share of all updates."""
+        return 0.0
 
     @property
     def tokenizer_source(self) -> str | None:
@@ -150,12 +119,6 @@ class TargetLoss(Section):
 
     target_loss: Positive
     """Loss that the last layer should reach; sets the same α for every layer."""
-
-
-Alpha = Annotated[
-    Annotated[BelowOne, NUMBER] | Annotated[list[BelowOne], LIST] | Annotated[TargetLoss, SECTION],
-    BY_KIND,
-]
 
 
 class Dual(Section):
@@ -182,10 +145,10 @@ class Dual(Section):
 class Descent(Section):
     """The constraint of each layer, f_l ≤ (1 − α_l)·f_{l−1}, and what relaxes it."""
 
-    alpha: Alpha = 0.1
+    alpha: BelowOne | list[BelowOne] | TargetLoss = 0.1
     """Share α of the loss that each layer must remove; one number, one per layer, or {target_loss:
     f}. Typical for pretrained encoders: 0.1 to 0.25."""
-    reference: Annotated[Annotated[Positive, NUMBER] | AUTO, BY_KIND] = "auto"
+    reference: Positive | Literal["auto"] = "auto"
     """Loss f_0 that the first layer has to improve on; auto takes the task's, that of an answer
     that ignores the input. Typical for pretrained encoders: 1."""
     form: Literal["linear", "log", "ladder"] = "linear"
@@ -291,10 +254,6 @@ class CheckpointFiles(Section):
         """The weights that stay when a run is finished."""
         return {one for one in ("best", "last") if self.keep in ("both", one)}
 
-    def needed(self, own: Weights) -> set[Weights]:
-        """The weights that a run writes, if it is judged by its `own`."""
-        return {own} if self.keep == "none-when-finished" else self.kept
-
 
 class Readout(Section):
     """Read only a random sample of tokens in training; evaluation always reads all."""
@@ -317,7 +276,7 @@ class Noise(Section):
 class Loading(Section):
     """How batches get to the device. It does not change a run's identity, nor its results."""
 
-    workers: Annotated[Annotated[CountFromZero, NUMBER] | AUTO, BY_KIND] = "auto"
+    workers: CountFromZero | Literal["auto"] = "auto"
     """Processes that read and collate batches while the device computes; auto is 0 on the CPU and 2
     on an accelerator."""
 
@@ -397,7 +356,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _sections_fit_together(self) -> Recipe:
         keep, select = self.checkpoints.keep, self.training.select
-        if select not in self.checkpoints.needed(select):
+        if keep not in (select, "both", "none-when-finished"):
             raise ValueError(
                 f"checkpoints.keep: {keep} deletes the weights of training.select: {select}, by "
                 f"which the run is evaluated; set keep to {select} or both"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cudt.config import schema
 from cudt.config.models import Revision
@@ -86,11 +86,7 @@ class Text(TextSection):
     """Test file, or split of the hub dataset."""
     validation: str | None = None
     """Validation file or split; null holds out `validation_share` of the training records."""
-    text: Annotated[
-        Annotated[str, schema.TEXT]
-        | Annotated[list[str], Field(min_length=1, max_length=2), schema.LIST],
-        schema.BY_KIND,
-    ]
+    text: str | Annotated[list[str], Field(min_length=1, max_length=2)]
     """Column of the text, or a list of the two columns of a pair."""
     label: str
     """Column of the label, a word or an integer."""
@@ -98,12 +94,6 @@ class Text(TextSection):
     """Dataset on the Hugging Face hub, like `stanfordnlp/imdb`; null for files."""
     subset: str | None = None
     """Subset of the hub dataset, if it has several; only with hub."""
-
-    @model_validator(mode="after")
-    def _test_data_are_not_trained_on(self) -> Text:
-        if self.train in (self.test, self.validation):
-            raise ValueError("train names the same data as test or validation")
-        return self
 
 
 class Alpaca(HubSection):
@@ -118,12 +108,6 @@ class Alpaca(HubSection):
     """Share of the instructions held out for validation."""
     test_share: Share = 0.05
     """Share of the instructions held out for testing."""
-
-    @model_validator(mode="after")
-    def _something_is_left_to_train_on(self) -> Alpaca:
-        if self.validation_share + self.test_share >= 1:
-            raise ValueError("validation_share and test_share leave no training data; lower them")
-        return self
 
 
 class Reviews(NamedSection):

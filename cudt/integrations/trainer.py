@@ -174,8 +174,7 @@ class DescentMixin(_Base):
         """Move λ, and give the slack its gradient; before the step of the weights."""
         f = self._update.mean()
         self._logged.append(f)
-        for slack in self.descent.slack_parameters():
-            slack.grad = None  # Trainer forgets only the gradients of the model
+        self.descent.zero_grad()  # Trainer forgets only the gradients of the model
         self._objective.accumulate_slack_gradient(f)
         self._objective.dual_step(f)
 

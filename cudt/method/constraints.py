@@ -16,7 +16,6 @@ f_{l−1}. `proxy` takes what the constraint allows as a number, so λ_l pays on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -53,11 +52,6 @@ def rate_for_target(target_loss: float, reference: float, n_layers: int) -> floa
             f"got {target_loss:g}"
         )
     return 1 - (target_loss / reference) ** (1 / n_layers)
-
-
-def loss_asked_of_last(reference: float, rates: Sequence[float]) -> float:
-    """(1−α_1)·…·(1−α_L)·f_0: what all constraints together ask of f_L, in every form."""
-    return reference * math.prod(1 - rate for rate in rates)
 
 
 def in_form(losses: Tensor, form: Form) -> Tensor:

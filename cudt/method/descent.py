@@ -10,7 +10,7 @@ cross-entropies and squared pixels alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import cooper
@@ -185,31 +185,27 @@ class LayerwiseDescent(nn.Module):
 
     # ---------------------------------------------------------------- trained slack
 
-    def slack_parameters(self) -> Iterator[nn.Parameter]:
-        """What the primal optimiser trains besides the weights: u with resilience="slack"."""
-        if self.trained_slack is not None:
-            yield self.trained_slack
-
     def add_slack_to(self, optimizer: Optimizer) -> None:
         """Let a primal optimiser train u, and project it onto u ≥ 0 after each of its steps.
 
         Changes nothing unless resilience="slack". Call it before something wraps the optimiser: a
         schedule of the learning rate, or Accelerate.
         """
-        for slack in self.slack_parameters():
-            optimizer.register_step_post_hook(lambda *_: self.project_slack())
-            # Weight decay would relax the constraints less than β says.
-            optimizer.add_param_group({"params": [slack], "weight_decay": 0.0})
+        slack = self.trained_slack
+        if slack is None:
+            return
 
-    def project_slack(self) -> None:
-        """u ← [u]₊; call it after the primal step, unless `add_slack_to` does it."""
-        for slack in self.slack_parameters():
+        def project(*_: object) -> None:
             slack.data.clamp_(min=0)
+
+        optimizer.register_step_post_hook(project)
+        # Weight decay would relax the constraints less than β says.
+        optimizer.add_param_group({"params": [slack], "weight_decay": 0.0})
 
     def restart_slack(self) -> None:
         """u ← 0; call it after an epoch, because early relaxations are large and shrink slowly."""
-        for slack in self.slack_parameters():
-            slack.data.zero_()
+        if self.trained_slack is not None:
+            self.trained_slack.data.zero_()
 
     # ---------------------------------------------------------------- checkpoints
 
@@ -220,11 +216,6 @@ class LayerwiseDescent(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Load what `get_extra_state` returned."""
-        if len(state["multipliers"]) != self.n_layers:
-            raise ValueError(
-                f"checkpoint does not fit this problem: it has {len(state['multipliers'])} "
-                f"multipliers, and the problem has {self.n_layers} layers"
-            )
         self.multiplier_values.copy_(state["multipliers"])
         groups = self.dual_optimizer.state_dict()["param_groups"]
         self.dual_optimizer.load_state_dict(

@@ -129,12 +129,7 @@ class Constrained(Objective):
         return [0.0, 0.0, last] if is_feasible(verdicts) else [1.0, excess.sum().item(), last]
 
 
-def objective_class(name: str) -> type[Objective]:
-    """The class of an objective, by its name in a recipe."""
-    found: type[Objective] = plugins.implementation("objective", name)
-    return found
-
-
 def make_objective(name: str, descent: LayerwiseDescent) -> Objective:
     """The objective of a name in a recipe."""
-    return objective_class(name)(name, descent)
+    made: Objective = plugins.implementation("objective", name)(name, descent)
+    return made

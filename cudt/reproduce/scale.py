@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from cudt.config import errors
 from cudt.config import recipe as recipes
@@ -86,10 +86,7 @@ class Scale(Section):
 def load(name_or_file: str, only: Sequence[str] = ()) -> Scale:
     """A valid scale, the cheapest experiment first; `only` those with these names, if any."""
     path = recipes.locate(name_or_file, "scale")
-    try:
-        scale = Scale.model_validate(recipes.read(path, "scale"))
-    except ValidationError as error:
-        errors.refuse(f"scale {path.stem}", errors.explain(Scale, error))
+    scale = errors.validated(Scale, recipes.read(path, "scale"), f"scale {path.stem}")
     known = {one.name for one in scale.experiments}
     for name in only:
         if name not in known:

@@ -36,14 +36,6 @@ class BestEpoch(InfoPart):
     step: int | None = None
 
 
-class StoppedEarly(InfoPart):
-    """Where training ended early, after so many validations without better weights."""
-
-    epoch: int
-    step: int
-    validations: int
-
-
 class SigmaX(InfoPart):
     """The standard deviation σ_x of the signal, as training and as evaluation use it."""
 
@@ -86,7 +78,6 @@ class RunInfo(InfoPart):
     objective: str | None = None
     seed: int | None = None
     variant: str | None = None  # the hash of all settings but the seed
-    task_version: int | None = None
     training_data: str | None = None  # fingerprint of training and validation data
     revisions: dict[str, str] = {}  # commits on the hub of the `model` and of the data (`task`)
     frozen_weights: str | None = None  # fingerprint of pretrained weights that are not trained
@@ -96,19 +87,17 @@ class RunInfo(InfoPart):
     windows_of_clips: bool = False  # examples are windows; intervals resample whole clips
     gamma_train: float | None = None
     layers: int | None = None  # the number of layers L
-    parameters: int | None = None
     reference: float | None = None  # the loss f_0
     rates: list[float] | None = None  # α_1 … α_L
     form: Form | None = None  # the form of the constraints
     device: str | None = None
     processes: int | None = None
     sharded: bool = False  # the processes shared the weights, a part in each
-    autocast: str | None = None  # mixed precision of Accelerate: no or bf16
     versions: dict[str, str] = {}
     command: str | None = None  # what started the run
     begun: str | None = None  # UTC
     best: BestEpoch | None = None
-    stopped_early: StoppedEarly | None = None  # not set in runs that trained all their epochs
+    stopped_early: int | None = None  # the update after which training ended early
     sigma_x: SigmaX | None = None
     feasible: bool | None = None  # every layer's constraint is met or borderline
     monotone: bool | None = None  # every layer lowers the loss

@@ -288,7 +288,7 @@ def open_run(path: str | Path, weights: Weights | None = None) -> Run:
     if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():
         raise UserError(f"'{path}' is not a run folder (recipe.yaml or run.json is missing)")
     RunFolder(path).check("recipe.yaml")
-    return Run(path, recipes.load_resolved(path / "recipe.yaml")).with_weights(weights)
+    return Run(path, recipes.load(path / "recipe.yaml")).with_weights(weights)
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:

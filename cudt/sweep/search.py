@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from cudt.config import errors, plugins, yaml
 from cudt.config import recipe as recipes
@@ -287,10 +287,7 @@ def load(name_or_file: str, recipe: str | None = None, fixed: Settings | None = 
     values, source = recipes.read(path, "search"), f"search {path.stem}"
     if fixed:
         values["fixed"] = {**(values.get("fixed") or {}), **fixed}
-    try:
-        search = Search.model_validate(values)
-    except ValidationError as error:
-        errors.refuse(source, errors.explain(Search, error))
+    search = errors.validated(Search, values, source)
     if (named := recipe or search.recipe) is None:
         raise UserError(f"{source}: recipe: missing; name one here, or with --recipe")
     beside = path.parent / named

@@ -177,7 +177,7 @@ def run_cell(
         keep_weights=True,
         wait=True,
         after_epoch=referee,
-        track=training.TrackingRequest(options.trackers, arm.sweep.title),
+        track=options.trackers,
     )
     with run.locked(wait=True):
         if gammas is not None:

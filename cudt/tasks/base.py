@@ -38,7 +38,6 @@ class Task(ABC):
     every run.
     """
 
-    version: int  # increased if the same recipe gives other data or another loss
     metric_name: str
     higher_is_better: bool
     metric_of_mean: Literal["mean", "root"] = "mean"  # the mean score, or its square root

@@ -58,7 +58,6 @@ class Window:
 class VideoDenoising(Task):
     """f = (1/T)·‖X − Y‖²_F on the scale 0 to 255; the metrics are RMSE per pixel and PSNR."""
 
-    version = 1
     metric_name = "RMSE"
     metric_of_mean = "root"
     higher_is_better = False

@@ -149,11 +149,8 @@ class Checkpoints:
         self.optimizer.load_state_dict({**optimizer, "state": moments})
 
     def save_weights(self, which: Weights) -> None:
-        """Write best.safetensors or last.safetensors, if the recipe needs it."""
-        settings, is_main = self.run.recipe.settings, self.accelerator.is_main_process
-        if which not in settings.checkpoints.needed(settings.training.select):
-            return
-        weights: dict[str, Tensor] = {}
+        """Write best.safetensors or last.safetensors."""
+        weights, is_main = dict[str, Tensor](), self.accelerator.is_main_process
         for name, weight in self.layerwise.learned_weights().items():
             # Shards are gathered one weight at a time: a device may have no room for all.
             gathered = whole(weight)

@@ -6,19 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pandas as pd
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
+from cudt.config import plugins
 from cudt.method.constraints import FAILING, Verdict, effective_weights
-from cudt.method.objectives import Objective, objective_class
+from cudt.method.objectives import Objective
 from cudt.runs.run import Run
 from cudt.utils.text import ranges
-
-_COLOURS = {"met": "green", "borderline": "green", "relaxed": "yellow", "violated": "red"}
-NEGATIVE_NOTE = "▼ negative weight w: the update raises this layer's loss"
 
 
 class Display:
@@ -70,35 +67,20 @@ def validation_line(
     return "  ".join(parts)
 
 
-def verdict_table(run: Run) -> Table:
+def verdict_table(run: Run) -> pd.DataFrame:
     """f_0 and the verdict on each layer of a finished run, with λ and w of a constrained one."""
     info, settings = run.finished_info(), run.recipe.settings
-    columns = ["layer", "loss", "allowed", "violation", "± 1 s.e."]
-    rows = [
-        [str(one.layer), *map(_number, (one.loss, one.allowed, one.violation, one.standard_error))]
-        for one in info.verdicts
-    ]
+    table = pd.DataFrame([one.model_dump() for one in info.verdicts])
+    table = table.rename(columns={"standard_error": "± 1 s.e."}).drop(columns="slack")
     multipliers = info.multipliers and getattr(info.multipliers, run.weights)
-    if objective_class(settings.objective).is_constrained and multipliers:
+    if plugins.has("objective", settings.objective, "is_constrained") and multipliers:
         values, descent = torch.tensor(multipliers, dtype=torch.double), settings.descent
-        weights = effective_weights(values, info.rates, descent.form, descent.gradient).tolist()
-        columns += ["λ", "w"]
-        for row, multiplier, weight in zip(rows, multipliers, weights, strict=True):
-            row += [_number(multiplier), weight_text(weight)]
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("verdict")
-    table.add_row("0", _number(info.reference), *[""] * (len(columns) - 2), "f_0")
-    for row, one in zip(rows, info.verdicts, strict=True):
-        table.add_row(*row, Text(one.verdict, _COLOURS[one.verdict]))
-    table.caption = NEGATIVE_NOTE if any("▼" in row[-1] for row in rows) else None
-    return table
-
-
-def weight_text(weight: float | None) -> str:
-    """A layer's weight w_l; a negative one is marked."""
-    return "" if weight is None else f"{_number(weight)} {'▼' if weight < 0 else ' '}"
+        weights = effective_weights(values, info.rates, descent.form, descent.gradient)
+        table.insert(5, "λ", multipliers)
+        table.insert(6, "w", weights.tolist())
+    texts = table.map(lambda value: _number(value) if isinstance(value, float) else value)
+    start = {"layer": 0, "loss": _number(info.reference), "verdict": "f_0"}
+    return pd.concat([pd.DataFrame([start], columns=texts.columns), texts])
 
 
 def _number(value: float) -> str:

@@ -10,8 +10,7 @@ import gc
 import json
 import platform
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +26,7 @@ from cudt.config.models import PretrainedSection
 from cudt.config.recipe import NamedRecipe, shaping_values
 from cudt.data import hub
 from cudt.data.loader import batches
-from cudt.method.constraints import FAILING, is_feasible, is_monotone
+from cudt.method.constraints import is_feasible, is_monotone
 from cudt.method.descent import descent_of
 from cudt.method.objectives import Objective, make_objective
 from cudt.models.base import build_model, check_model
@@ -46,14 +45,6 @@ from cudt.utils.device import DeviceName, accelerator_for, choose, name_of
 _PACKAGES = ("torch", "accelerate", "cooper-optim", "transformers", "peft", "numpy")
 
 
-@dataclass(frozen=True)
-class TrackingRequest:
-    """The names of Accelerate's trackers to log to, and the sweep that groups its runs."""
-
-    names: tuple[str, ...] = ()
-    group: str | None = None
-
-
 def train(
     recipe: NamedRecipe,
     out: Path,
@@ -61,24 +52,22 @@ def train(
     data_root: Path | None,
     display: Display,
     *,
-    command: str | None = None,
-    track: TrackingRequest | None = None,
+    track: Sequence[str] = (),
     after_epoch: AfterEpoch | None = None,
     wait: bool = False,
     keep_weights: bool = False,
 ) -> Run:
     """Train a recipe's run to its end; a finished run is returned, an interrupted one resumes.
 
-    `command` is recorded as what repeats the run. `after_epoch` may end it early. `wait` waits for
-    a process that uses the run. With `keep_weights` the caller calls `discard` itself.
+    `track` names trackers of Accelerate to log to. `after_epoch` may end training early. `wait`
+    waits for a process that uses the run. With `keep_weights` the caller calls `discard` itself.
     """
-    run, track = run_for(recipe, out), track or TrackingRequest()
+    run = run_for(recipe, out)
     if run.info().status != "finished":
-        folder = out / "trackers" / (track.group or "") / run.path.name
-        precision = recipe.settings.training.precision
-        accelerator = accelerator_for(device, precision, track.names, folder)
-        if len(accelerator.log_with) < len(track.names):
-            raise errors.UserError(f"--track {' '.join(track.names)}: not installed")
+        folder = out / "trackers" / run.path.name
+        accelerator = accelerator_for(device, recipe.settings.training.precision, track, folder)
+        if len(accelerator.log_with) < len(track):
+            raise errors.UserError(f"--track {' '.join(track)}: not installed")
         # Everything that can be wrong with recipe or data fails here, before anything is written.
         trainer, started = _prepared(run, accelerator, display, data_root, after_epoch)
         with run.locked(wait=wait):
@@ -87,9 +76,8 @@ def train(
             if run.info().status != "finished":
                 if accelerator.is_main_process:
                     write_recipe(run)
-                    repeat = {"command": command or _repeat_command(run, data_root)}
-                    run.update_info(started.model_copy(update=repeat))
-                with _recording(trainer), _trackers(trainer, track):
+                    run.update_info(started)
+                with _recording(trainer), _trackers(trainer):
                     # run.json says that it is running before a process begins.
                     accelerator.wait_for_everyone()
                     trainer.fit()
@@ -185,12 +173,17 @@ def _prepared(
     commits = {"model": source and hub.commit_of(source, data_root), "task": trainer.task.commit}
     # A run that is resumed keeps the revisions that it was started with.
     revisions = {key: one for key, one in commits.items() if one} | before.revisions
-    prints = {"training_data": data, "frozen_weights": base, "revisions": revisions}
-    return trainer, _started(trainer).model_copy(update=prints)
+    started = {
+        "training_data": data,
+        "frozen_weights": base,
+        "revisions": revisions,
+        "command": _repeat_command(run, data_root),
+    }
+    return trainer, _started(trainer).model_copy(update=started)
 
 
 def _started(trainer: Trainer) -> RunInfo:
-    """What run.json says of a run that begins, but for its data and pretrained weights."""
+    """What run.json says of a run that begins, and what follows from its objects."""
     run, settings, task = trainer.run, trainer.settings, trainer.task
     accelerator, descent = trainer.accelerator, trainer.descent
     return RunInfo(
@@ -200,7 +193,6 @@ def _started(trainer: Trainer) -> RunInfo:
         objective=settings.objective,
         seed=settings.seed,
         variant=run.recipe.identity(without_seed=True),
-        task_version=task.version,
         metric=info.MetricInfo(
             name=task.metric_name,
             higher_is_better=task.higher_is_better,
@@ -211,14 +203,12 @@ def _started(trainer: Trainer) -> RunInfo:
         windows_of_clips=task.windows_of_clips,
         gamma_train=settings.noise.gamma_train,
         layers=descent.n_layers,
-        parameters=sum(weight.numel() for weight in trainer.layerwise.parameters()),
         reference=descent.reference,
         rates=descent.rates,
         form=descent.form,
         device=name_of(accelerator.device),
         processes=accelerator.num_processes,
         sharded=is_sharded(trainer.layerwise),
-        autocast=accelerator.mixed_precision,
         versions={
             "cudt": __version__,
             "python": platform.python_version(),
@@ -254,10 +244,8 @@ def _conclude(trainer: Trainer) -> None:
         slack, epoch, step = descent.slack_in_loss_units(losses).tolist(), now.epoch, now.step
     verdicts = trainer.judge(measured, slack)
     feasible, monotone = is_feasible(verdicts), is_monotone(descent.reference, losses.tolist())
-    values = {"feasible": float(feasible), "monotone": float(monotone)}
-    for one in verdicts:
-        values[f"constraint_holds/layer_{one.layer:02}"] = float(one.verdict not in FAILING)
-    trainer.accelerator.log(values, step=now.step)
+    verdict = {"feasible": float(feasible), "monotone": float(monotone)}
+    trainer.accelerator.log(verdict, step=now.step)
     if not trainer.accelerator.is_main_process:
         return
     history = (run.path / "history.csv").read_bytes()
@@ -288,11 +276,9 @@ def _conclude(trainer: Trainer) -> None:
         multipliers=info.MultiplierInfo(
             best=now.best_multipliers, last=descent.multiplier_values.tolist()
         ),
+        stopped_early=now.step if now.stopped_early else None,
         ended=_utc_now(),
     )
-    if now.stopped_early:
-        stop = info.StoppedEarly(epoch=now.epoch, step=now.step, validations=now.since_best)
-        ended = ended.model_copy(update={"stopped_early": stop})
     run.update_info(ended)
 
 
@@ -326,18 +312,17 @@ def _recording(trainer: Trainer) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _trackers(trainer: Trainer, track: TrackingRequest) -> Iterator[None]:
+def _trackers(trainer: Trainer) -> Iterator[None]:
     """Start the trackers that were asked for, with the recipe's settings, and close them."""
     recipe, accelerator, name = trainer.run.recipe, trainer.accelerator, trainer.run.path.name
-    # Lists and null as JSON, which all trackers take.
-    plain = bool | int | float | str
+    # As JSON, because not all trackers take lists and null.
     values = {
-        key: value if isinstance(value, plain) else json.dumps(value)
+        key: value if isinstance(value, str | int | float) else json.dumps(value)
         for key, value in shaping_values(recipe.resolved(), "name").items()
     }
     options = {
-        "wandb": {"name": name, "group": track.group, "dir": accelerator.logging_dir},
-        "mlflow": {"run_name": name, "tags": track.group and {"sweep": track.group}},
+        "wandb": {"name": name, "dir": accelerator.logging_dir},
+        "mlflow": {"run_name": name},
     }
     accelerator.init_trackers(recipe.name, values, options)
     try:

@@ -27,12 +27,10 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from cudt.config.schema import Training
 from cudt.data.loader import ALL, Batch, Loader, batches, n_batches, split_updates, updates
 from cudt.method import constraints
 from cudt.method.constraints import LayerVerdict
 from cudt.method.objectives import Objective
-from cudt.models.base import LayeredModel
 from cudt.models.layer_losses import (
     LayerwiseLosses,
     Measurement,
@@ -46,6 +44,7 @@ from cudt.noise import NoiseSource
 from cudt.runs.run import Run
 from cudt.training.checkpoint import Checkpoints, Row
 from cudt.training.display import Display, validation_line
+from cudt.training.optimizer import learning_rate_share, primal_optimizer
 from cudt.utils.device import matmul_in, random_state, seed_process, sent, set_random_state
 from cudt.utils.errors import StopRequest, TrainingStoppedError, UserError
 from cudt.utils.text import track
@@ -408,39 +407,3 @@ class Trainer:
                 group = name if split == "train" else f"{name}_{split}"
                 tracked[f"{group}/layer_{layer:02}" if layer else group] = value
         self.accelerator.log(tracked, step=now.step)
-
-
-def primal_optimizer(model: LayeredModel, training: Training) -> torch.optim.Optimizer:
-    """Adam or AdamW on the trained weights; those of the readout may have a rate of their own."""
-    lr, rate = training.learning_rate, training.readout_learning_rate
-    of_readout = {id(weight) for weight in model.readout_weights()} if rate is not None else set()
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    apart = [weight for weight in trained if id(weight) in of_readout]
-    if rate is not None and not apart:
-        raise UserError(
-            "training.readout_learning_rate: the readout of this model has no weights of its own "
-            "to train; remove it"
-        )
-    rest = [weight for weight in trained if id(weight) not in of_readout]
-    groups = [{"params": params, "lr": r} for params, r in ((rest, lr), (apart, rate)) if params]
-    kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-    # The slack that is added later has the rate of the weights.
-    assert lr is not None, "a validated recipe has the learning rate of its model"
-    return kind(groups, lr=lr, weight_decay=training.weight_decay, fused=True)
-
-
-def learning_rate_share(training: Training, n_updates: int) -> Callable[[int], float]:
-    """The share of the full learning rate that an update has; updates count from 0. It rises to 1
-    over the warm-up, beginning above 0, then stays there or falls to 0, in a line or a cosine.
-    """
-    warmup = round(training.warmup_share * n_updates)
-    first = min(1, warmup)
-
-    def share(update: int) -> float:
-        if update + first < warmup:
-            return (update + first) / warmup
-        left = (n_updates - update) / max(1, n_updates + first - warmup)
-        cosine = (1 + math.cos(math.pi * (1 - left))) / 2
-        return {"constant": 1.0, "linear": left, "cosine": cosine}[training.schedule]
-
-    return share

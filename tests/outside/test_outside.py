@@ -4,9 +4,6 @@ command."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -78,27 +75,6 @@ def test_the_report_shows_the_outside_objective_and_draws_the_outside_figure(fol
     report = folder / "outputs" / "report"
     table = pd.read_csv(report / "table.csv")
     assert set(table["objective"]) == {"toys.halves", "constrained", "erm"}
-    paired = pd.read_csv(report / "paired.csv")
-    assert "toys.halves" in set(paired["objective"])
+    assert "toys.halves" in set(pd.read_csv(report / "paired.csv")["objective"])
     assert (report / "figures" / "mine-last-losses.png").stat().st_size > 1000
-    page = (report / "index.html").read_text()
-    assert "Validation loss of the last layer" in page
-    assert "halves" in page
-    # The recipe does not say what it reproduces.
-    assert ">. Metric" not in page
-
-
-def test_the_outside_model_and_objective_are_listed_with_the_run(folder):
-    listed = cudt(folder, "runs")
-    assert "toys.residual" in listed
-    assert "toys.halves" in listed
-
-
-def test_without_the_package_the_error_names_the_module(folder):
-    command = [sys.executable, "-m", "cudt", "train", "--recipe", "mine.yaml"]
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "No module named 'toys'" in done.stderr
+    assert "Validation loss of the last layer" in (report / "index.html").read_text()

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import io
-import json
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 from torch.optim.lr_scheduler import LambdaLR
 
 from cudt.config import recipe as recipes
 from cudt.config.schema import Training
-from cudt.runs.info import MultiplierInfo, StoppedEarly
+from cudt.runs.info import MultiplierInfo
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
-from cudt.training.display import Display
-from cudt.training.trainer import Trainer, learning_rate_share, primal_optimizer
+from cudt.training.optimizer import learning_rate_share
+from cudt.training.trainer import Trainer
 from cudt.utils.device import accelerator_for, survive_torchvision_mismatch
 from cudt.utils.errors import TrainingStoppedError, UserError
 from tests.conftest import quiet, tiny_recipe, train_quietly
 
 CPU = torch.device("cpu")
-Which = Literal["best", "last"]
 
 
 def trainer_for(out: Path, *settings: str, objective: str = "constrained") -> Trainer:
@@ -79,7 +75,7 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
 def test_slacks_restart_after_an_epoch_if_the_recipe_says_so(tmp_path, restart, expected):
     slack = ("descent.resilience=slack", "descent.beta=1.0", f"descent.slack_restart={restart}")
     trainer = trainer_for(tmp_path, *slack)
-    next(trainer.descent.slack_parameters()).data.fill_(0.3)
+    next(trainer.descent.parameters()).data.fill_(0.3)
     trainer._end_epoch()
     assert trainer.descent.slack.tolist() == pytest.approx([expected] * 3)
 
@@ -112,25 +108,6 @@ def test_a_run_that_blows_up_is_marked_failed_with_its_reason(tmp_path):
     info = run_for(recipe, tmp_path).info()
     assert info.status == "failed"
     assert "not finite" in str(info.reason)
-
-
-def test_the_order_of_examples_depends_on_seed_and_epoch_alone(tmp_path):
-    def order(seed: int, epoch: int) -> list[str]:
-        trainer = trainer_for(tmp_path)
-        trainer.settings = tiny_recipe(seed=seed).settings
-        trainer.progress.epoch, trainer.progress.step = epoch, epoch * trainer.updates_per_epoch
-        updates = trainer._remaining_updates()
-        return [name for update in updates for batch in update for name in batch["ids"]]
-
-    assert order(0, 0) == order(0, 0)
-    assert order(0, 0) != order(0, 1)
-    assert order(0, 0) != order(1, 0)
-    assert len(set(order(0, 0))) == 96
-
-
-def test_too_small_a_batch_for_its_micro_batches_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"into 40 micro-batches on 1 processes; lower training"):
-        trainer_for(tmp_path, "training.accumulation=40")
 
 
 # ---------------------------------------------------------------- learning rates
@@ -168,10 +145,6 @@ def test_the_readout_steps_with_its_own_learning_rate(tmp_path):
     for name, weight in weights_of(trainer).items():
         expected = 1e-2 if name.startswith("head.") else 1e-3
         assert (weight - before[name]).abs().max() == pytest.approx(expected, rel=1e-2), name
-    without = recipes.load("shapes-dust", ["training.readout_learning_rate=1e-2"])
-    layerwise, _ = training.assemble(without, None, CPU)
-    with pytest.raises(UserError, match="readout_learning_rate: the readout of this model has no"):
-        primal_optimizer(layerwise.model, without.settings.training)
 
 
 # ---------------------------------------------------------------- the best weights, early stopping
@@ -205,24 +178,6 @@ def test_the_best_epoch_has_the_lowest_rank_and_nan_is_never_best(tmp_path, monk
     assert (trainer.progress.best_epoch, trainer.progress.best) == (3, [0.0, 0.4])
 
 
-@pytest.mark.parametrize("objective", ["erm", "supervised", "constrained"])
-def test_the_best_epoch_of_a_run_is_that_of_its_own_objective(tmp_path, objective):
-    resilience = ("descent.form=log", "descent.resilience=decay", "descent.beta=2.0")
-    fast = ("training.epochs=4", "training.learning_rate=0.03", "descent.alpha=0.3")
-    run = train_quietly(tiny_recipe(*fast, *resilience, objective=objective), tmp_path)
-    info = run.finished_info()
-    rows = run.read_table("history").query("split == 'validation' and name == 'loss'")
-
-    def value(losses: list[float]) -> float:
-        f = [math.log(loss) for loss in (info.reference, *losses)]
-        violations = [after - before - math.log(0.7) for before, after in pairwise(f)]
-        resilient = f[-1] + sum(max(violation, 0) ** 2 for violation in violations)
-        return {"erm": f[-1], "supervised": sum(f[1:]) / 3, "constrained": resilient}[objective]
-
-    values = {epoch: value(losses["value"].tolist()) for epoch, losses in rows.groupby("epoch")}
-    assert info.best.epoch == min(values, key=lambda epoch: values[epoch])
-
-
 def test_warm_up_has_no_multipliers_and_is_best_only_while_there_is_no_other(tmp_path):
     hard = ("descent.alpha=0.9", "descent.warmup_epochs=2", "training.epochs=3")
     run = train_quietly(tiny_recipe(*hard, "training.learning_rate=0.01"), tmp_path)
@@ -232,28 +187,28 @@ def test_warm_up_has_no_multipliers_and_is_best_only_while_there_is_no_other(tmp
     assert multipliers["value"].max() > 0
 
 
-def test_a_run_keeps_both_weights_and_is_judged_by_the_selected(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("select", "epoch"), [("best", 1), ("last", 3)])
+def test_a_run_keeps_both_weights_and_is_judged_by_the_selected(
+    tmp_path, monkeypatch, select, epoch
+):
     monkeypatch.setattr("cudt.method.objectives.Constrained.rank", lambda *_: [0.0])
     slack = ("descent.alpha=0.5", "descent.resilience=slack", "descent.beta=1.0")
-    epochs: dict[Which, int] = {"best": 1, "last": 3}
-    slacks = []
-    for which, epoch in epochs.items():
-        recipe = tiny_recipe(*slack, "training.epochs=3", f"training.select={which}")
-        run = train_quietly(recipe, tmp_path)
-        best, last = (load_file(run.weights_file(one)) for one in epochs)
-        assert any(not torch.equal(best[name], last[name]) for name in best)
-        history, info = run.read_table("history"), run.finished_info()
-        rows = history.query("name == 'multiplier'").groupby("epoch").tail(3)
-        by_epoch = {number: one["value"].tolist() for number, one in rows.groupby("epoch")}
-        assert info.multipliers == MultiplierInfo(best=by_epoch[1], last=by_epoch[3])
-        losses = history.query(f"split == 'validation' and name == 'loss' and epoch == {epoch}")
-        assert info.best.epoch == epoch
-        assert [one.loss for one in info.verdicts] == pytest.approx(losses["value"].tolist())
-        assert run.read_table("layers")["loss"].tolist() == [one.loss for one in info.verdicts]
-        slacks.append([one.slack for one in info.verdicts])
+    recipe = tiny_recipe(*slack, "training.epochs=3", f"training.select={select}")
+    run = train_quietly(recipe, tmp_path)
+    best, last = (load_file(run.checkpoints / f"{one}.safetensors") for one in ("best", "last"))
+    assert any(not torch.equal(best[name], last[name]) for name in best)
+    history, info = run.read_table("history"), run.finished_info()
+    ends = history.groupby(["name", "split", "epoch"])["value"].apply(lambda one: [*one[-3:]])
+    of_epoch = {number: ends["multiplier", "train", number] for number in (1, 3)}
+    assert info.multipliers == MultiplierInfo(best=of_epoch[1], last=of_epoch[3])
+    assert info.best.epoch == epoch
+    losses = [one.loss for one in info.verdicts]
+    assert losses == pytest.approx(ends["loss", "validation", epoch])
+    assert run.read_table("layers")["loss"].tolist() == losses
     # The slacks of the epoch that is judged, as they were before they restarted.
-    assert min(map(max, slacks)) > 0
-    assert slacks[0] != slacks[1]
+    slacks = [one.slack for one in info.verdicts]
+    assert slacks == pytest.approx(ends["slack", "train", epoch])
+    assert max(slacks) > 0
 
 
 @pytest.mark.parametrize("keep", ["best", "last", "none-when-finished"])
@@ -286,24 +241,12 @@ def test_training_stops_after_validations_without_better_weights(tmp_path, monke
     info = run.finished_info()
     assert validations(run) == [2, 3, 5, 6]
     assert info.best.step == 3
-    assert info.stopped_early == StoppedEarly(epoch=2, step=6, validations=2)
+    assert info.stopped_early == 6
     counts = run.read_table("history").query("name == 'validations_since_best'")["value"]
     assert counts.tolist() == [0, 0, 1, 2]
 
 
-# ---------------------------------------------------------------- history and display
-
-
-def test_history_is_long_and_whole(trained_run):
-    history = trained_run.read_table("history")
-    assert [*history.columns] == ["step", "epoch", "split", "layer", "name", "value"]
-    train = history[history["split"] == "train"]
-    by_layer = {"loss", "violation", "price", "multiplier", "slack", "weight"}
-    assert set(train["name"]) == by_layer | {"multiplier_norm", "gradient_norm"}
-    assert sorted(train["step"].unique()) == [1, 2, 3, 4, 5, 6]
-    validation = history[history["split"] == "validation"]
-    pairs = {(epoch, layer) for epoch in (1, 2) for layer in (1, 2, 3)}
-    assert set(zip(validation["epoch"], validation["layer"], strict=True)) == pairs
+# ---------------------------------------------------------------- history
 
 
 @pytest.mark.parametrize("form", ["linear", "log", "ladder"])
@@ -311,6 +254,10 @@ def test_recorded_violations_prices_and_weights_follow_from_losses_and_multiplie
     hard = ("descent.alpha=0.5", f"descent.form={form}", "descent.dual.learning_rate=0.1")
     run = train_quietly(tiny_recipe(*hard), tmp_path)
     rows, reference = run.read_table("history"), run.finished_info().reference
+    assert [*rows.columns] == ["step", "epoch", "split", "layer", "name", "value"]
+    by_layer = {"loss", "violation", "price", "multiplier", "slack", "weight"}
+    names = set(rows[rows["split"] == "train"]["name"])
+    assert names == by_layer | {"multiplier_norm", "gradient_norm"}
     for _, one in rows[rows["split"] == "train"].groupby("step"):
         at = one.set_index(["name", "layer"])["value"]
         f = [reference, *(at["loss", layer] for layer in (1, 2, 3))]
@@ -327,21 +274,6 @@ def test_recorded_violations_prices_and_weights_follow_from_losses_and_multiplie
         for name, values in expected.items():
             assert [at[name, layer] for layer in (1, 2, 3)] == pytest.approx(values, abs=1e-5)
         assert at["multiplier_norm", 0] == pytest.approx(math.hypot(*λ), abs=1e-6)
-
-
-def test_a_log_has_a_line_for_each_validation_and_a_terminal_has_a_bar(tmp_path):
-    recipe = tiny_recipe("descent.alpha=0.5")
-    for is_terminal in (False, True):
-        shown = Console(file=io.StringIO(), width=200, force_terminal=is_terminal)
-        training.train(recipe, tmp_path / str(is_terminal), "cpu", None, Display(shown))
-        text = shown.file.getvalue()  # type: ignore[attr-defined]
-        lines = [line for line in text.splitlines() if "accuracy" in line]
-        assert [line.lstrip("\r\x1b[2K")[:19] for line in lines] == [
-            "epoch 1/2, update 3",
-            "epoch 2/2, update 6",
-        ]
-        assert all(line.count("→") == 3 and "λ" in line for line in lines)
-        assert ("training loss" in text) == is_terminal
 
 
 # ---------------------------------------------------------------- precision, trackers, the folder
@@ -364,16 +296,14 @@ def test_updates_in_bf16_are_close_to_fp32_and_validation_is_in_fp32(tmp_path, m
     assert seen == {True: {torch.float32, torch.bfloat16}, False: {torch.float32}}
     losses = [run.read_table("history").query("name == 'loss'")["value"] for run in (fp32, bf16)]
     assert losses[1].tolist() == pytest.approx(losses[0].tolist(), rel=2**-5)
-    assert bf16.info().autocast == "bf16"
     assert {one.dtype for one in load_file(bf16.weights_file("last")).values()} == {torch.float32}
 
 
 def test_tensorboard_has_history_value_by_value_and_the_verdict(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    track = training.TrackingRequest(("tensorboard",), "mine-1234")
-    run = training.train(tiny_recipe(), tmp_path, "cpu", None, quiet(), track=track)
-    folder = tmp_path / "trackers" / "mine-1234" / run.path.name / "reviews-ut"
+    run = training.train(tiny_recipe(), tmp_path, "cpu", None, quiet(), track=["tensorboard"])
+    folder = tmp_path / "trackers" / run.path.name / "reviews-ut"
     events = EventAccumulator(str(folder))
     events.Reload()
     expected: dict[str, list[Any]] = {"feasible": [(6, run.finished_info().feasible)]}
@@ -383,9 +313,8 @@ def test_tensorboard_has_history_value_by_value_and_the_verdict(tmp_path):
         expected.setdefault(key, []).append((step, pytest.approx(value, rel=1e-6)))
     for name, values in expected.items():
         assert [(one.step, one.value) for one in events.Scalars(name)] == values, name
-    missing = training.TrackingRequest(("aim",))
     with pytest.raises(UserError, match="--track aim: not installed"):
-        training.train(tiny_recipe(seed=1), tmp_path, "cpu", None, quiet(), track=missing)
+        training.train(tiny_recipe(seed=1), tmp_path, "cpu", None, quiet(), track=["aim"])
 
 
 def test_a_finished_run_is_kept_as_it_is_and_takes_new_evaluation_settings(tmp_path):
@@ -411,24 +340,19 @@ def test_run_json_says_how_a_run_was_made_and_repeats_it(trained_run, tmp_path):
 
 
 def test_other_data_than_the_run_was_started_with_are_refused(tmp_path):
-    recipe = tiny_recipe()
-    run = train_quietly(recipe, tmp_path)
-    values = json.loads((run.path / "run.json").read_text())
+    run = train_quietly(tiny_recipe(), tmp_path)
     run.update_info(run.info().model_copy(update={"status": "interrupted", "training_data": "x"}))
     with pytest.raises(UserError, match="was started with other training data"):
-        train_quietly(recipe, tmp_path)
-    assert values["training_data"] != "x"
+        train_quietly(tiny_recipe(), tmp_path)
 
 
 def test_a_loaded_run_has_the_verdicts_losses(trained_run):
-    layerwise = training.load(trained_run, "cpu", None)
+    layerwise, info = training.load(trained_run, "cpu", None), trained_run.finished_info()
     assert not layerwise.training
-    assert (
-        training.sigma_of(trained_run, layerwise) == trained_run.finished_info().sigma_x.evaluation
-    )
+    assert training.sigma_of(trained_run, layerwise) == info.sigma_x.evaluation
     _, objective = training.assemble(trained_run.recipe, None, CPU)
     accelerator = accelerator_for("cpu", "fp32")
     trainer = Trainer(trained_run, layerwise, objective, accelerator, quiet())
-    trainer.progress.sigma_x = trained_run.finished_info().sigma_x.training
-    losses = [one.loss for one in trained_run.finished_info().verdicts]
+    trainer.progress.sigma_x = info.sigma_x.training
+    losses = [one.loss for one in info.verdicts]
     assert trainer.measure_validation().layer_losses.tolist() == losses

@@ -139,7 +139,8 @@ def test_two_primal_dual_steps_equal_those_by_hand(resilience, optimizer):
     descent = LayerwiseDescent(2, alpha, f_0, resilience=resilience, beta=price, dual=dual)
     w = torch.tensor([0.9, 1.1], requires_grad=True)
     kind = torch.optim.SGD if optimizer == "sgd" else torch.optim.Adam
-    primal = kind([w, *descent.slack_parameters()], lr=primal_rate)
+    primal = kind([w], lr=primal_rate)
+    descent.add_slack_to(primal)
 
     # By hand: f_1 = w_1², f_2 = w_2², L = f_2 + Σ λ_l(g_l − u_l) + β/2 Σ u_l².
     a, b = 0.9, 1.1
@@ -158,7 +159,6 @@ def test_two_primal_dual_steps_equal_those_by_hand(resilience, optimizer):
         descent.lagrangian(f).backward()
         descent.dual_step(f)
         primal.step()
-        descent.project_slack()
 
         g = [a * a - 0.8 * f_0, b * b - 0.8 * a * a]
         grad_a = 2 * a * (lam[0] - 0.8 * lam[1])
@@ -272,8 +272,8 @@ def at(point: dict[str, Any], gradient: Any, optimizer: str = "adam") -> Layerwi
         len(point["f"]), point["rates"], 1.0, gradient=gradient, dual=dual, **point["keys"]
     )
     descent.multiplier_values.copy_(torch.tensor(point["multipliers"]))
-    for slack in descent.slack_parameters():
-        slack.data.copy_(torch.tensor(point["slack"]))
+    if descent.trained_slack is not None:
+        descent.trained_slack.data.copy_(torch.tensor(point["slack"]))
     return descent
 
 
@@ -295,7 +295,7 @@ def test_the_proxy_changes_neither_the_value_nor_the_dual_step_nor_the_slacks_gr
         full, proxy = at(point, "full", optimizer), at(point, "proxy", optimizer)
         f = point["f"]
         assert torch.equal(full.lagrangian(f), proxy.lagrangian(f))
-        for one, other in zip(full.slack_parameters(), proxy.slack_parameters(), strict=True):
+        for one, other in zip(full.parameters(), proxy.parameters(), strict=True):
             full.lagrangian(f).backward()
             proxy.lagrangian(f).backward()
             assert one.grad is not None
@@ -336,7 +336,7 @@ def test_u_does_not_decay_with_the_weights():
     descent, weight = LayerwiseDescent(2, 0.1, 1.0, **SLACK), torch.ones(1, requires_grad=True)
     optimizer = torch.optim.AdamW([weight], lr=0.1, weight_decay=0.5)
     descent.add_slack_to(optimizer)
-    (slack,) = descent.slack_parameters()
+    (slack,) = descent.parameters()
     slack.data.fill_(0.4)
     weight.grad, slack.grad = torch.zeros(1), torch.zeros(2)
     optimizer.step()

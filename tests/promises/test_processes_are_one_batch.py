@@ -22,7 +22,7 @@ from cudt.runs.run import Run, run_for
 from cudt.training import train as training
 from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError
-from tests.cases import Case, write_data
+from tests.cases import recipe_of, write_data
 from tests.conftest import Stopping, tiny_recipe
 from tests.instructions import write_instructions, write_recipe
 from tests.pretrained import tiny_llama
@@ -94,15 +94,14 @@ def assert_as_one(
         assert_same(run_for(recipe, out / "1"), run_for(recipe, out / str(count)))
 
 
+SLACK = ("descent.resilience=slack", "descent.beta=1.0")
+DECAY = ("descent.resilience=decay", "descent.beta=1.0")
 # 32 examples do not divide by 3, and 31 examples in 2 micro-batches do not divide by anything.
 SETTINGS = {
     "uneven": ("training.batch_size=31", "training.accumulation=2", "noise.gamma_train=0.5"),
-    "log slack": (
-        *("descent.form=log", "descent.resilience=slack", "descent.beta=1.0"),
-        "training.accumulation=3",
-    ),
+    "log slack": ("descent.form=log", *SLACK, "training.accumulation=3"),
     "warm-up": (
-        *("descent.warmup_epochs=1", "descent.resilience=decay", "descent.beta=2.0"),
+        *("descent.warmup_epochs=1", *DECAY),
         *("descent.dual.optimizer=nupi", "training.clip_norm=0.1"),
     ),
     "erm": ("objective=erm", "training.batch_size=7", "training.group_by_length=true"),
@@ -121,32 +120,29 @@ def root(tmp_path_factory) -> Path:
     return folder
 
 
-MODELS = [
-    Case("bert", "imdb", "linear slack"),
-    Case("unrolled", "imdb", "log decay"),
-    Case("llama lora", "alpaca", "log slack", (("readout.tokens", 3),)),
-    Case("llama", "alpaca", "linear decay", (("training.accumulation", 2),)),
-    Case("vit", "shapes", "linear decay"),
-    Case("dust", "folder", "log slack"),
-    Case("unrolled_video", "shapes", "linear slack"),
-]
+#: Settings by the model.
+MODELS = {
+    "bert": SLACK,
+    "unrolled": ("descent.form=log", *DECAY),
+    "llama lora": ("descent.form=log", *SLACK, "readout.tokens=3"),
+    "llama": (*DECAY, "training.accumulation=2"),
+    "vit": DECAY,
+    "dust": ("descent.form=log", *SLACK),
+    "unrolled_video": SLACK,
+}
 
 
 @pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(one, id=str(one), marks=() if one.model == "llama lora" else pytest.mark.slow)
-        for one in MODELS
-    ],
+    "model",
+    [pytest.param(one, marks=() if one == "llama lora" else pytest.mark.slow) for one in MODELS],
 )
-def test_so_does_every_model(case, root, tmp_path):
-    assert_as_one(case.recipe(root), tmp_path, (2,), root)
+def test_so_does_every_model(model, root, tmp_path):
+    assert_as_one(recipe_of(model, root, *MODELS[model]), tmp_path, (2,), root)
 
 
 @pytest.mark.parametrize("counts", [(2, 1), (1, 3)])
 def test_a_run_resumes_on_another_number_of_processes(counts, tmp_path):
-    slack = ("descent.alpha=0.5", "descent.resilience=slack", "descent.beta=1.0")
-    recipe = tiny_recipe(*slack, "training.batch_size=31")
+    recipe = tiny_recipe(*SLACK, "descent.alpha=0.5", "training.batch_size=31")
     before, after = counts
     together(1, partial(train, recipe, tmp_path / "whole"))
     together(before, partial(train, recipe, tmp_path / "stopped", stop=4))
@@ -178,12 +174,14 @@ def sharing(count: int, work: Any) -> list[Any]:
         return together(count, work)
 
 
-SLACK = ("descent.resilience=slack", "descent.beta=1", "training.clip_norm=0.1")
-LOG = ("descent.form=log", "training.accumulation=2", "training.batch_size=5")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [SLACK, LOG], ids=["slack", "log micro-batches"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (*SLACK, "training.clip_norm=0.1"),
+        ("descent.form=log", "training.accumulation=2", "training.batch_size=5"),
+    ],
+)
 def test_two_processes_that_share_the_weights_train_as_one(llama, tmp_path, settings):
     recipe = llama_recipe(llama, *settings)
     together(1, partial(train, recipe, tmp_path / "alone", llama))
@@ -196,20 +194,14 @@ def test_two_processes_that_share_the_weights_train_as_one(llama, tmp_path, sett
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("before", "after", "shared"),
-    [
-        ((2, True), (1, False), "2 to 1"),
-        ((2, True), (2, True), "2 to 2"),
-        ((1, False), (2, True), "1 to 2"),
-    ],
-    ids=lambda one: one if isinstance(one, str) else "",
+    ("before", "after"), [("shared", "alone"), ("shared", "shared"), ("alone", "shared")]
 )
-def test_shards_resume_on_another_number_of_processes(llama, tmp_path, before, after, shared):
-    recipe = llama_recipe(llama, *SLACK)
+def test_shards_resume_on_another_number_of_processes(llama, tmp_path, before, after):
+    recipe = llama_recipe(llama, *SLACK, "training.clip_norm=0.1")
     together(1, partial(train, recipe, tmp_path / "whole", llama))
-    for (count, is_shared), stop in ((before, 3), (after, -1)):
+    for kind, stop in ((before, 3), (after, -1)):
         work = partial(train, recipe, tmp_path / "stopped", llama, stop)
-        (sharing if is_shared else together)(count, work)
+        sharing(2, work) if kind == "shared" else together(1, work)
     whole, stopped = (run_for(recipe, tmp_path / name) for name in ("whole", "stopped"))
     assert_same(whole, stopped, tolerance=1e-4)
 

@@ -36,7 +36,7 @@ MESSAGES = {
     "train --recipe tag.yaml": "tag.yaml:2: tag 'tag:yaml.org,2002:python/name:os.system' is not allowed; remove it",
     "train --recipe bomb.yaml": "bomb.yaml:1: anchors and aliases are not allowed; repeat the value",
     "train --recipe latin.yaml": "latin.yaml: not valid UTF-8; save the file as UTF-8",
-    "train --recipe circle.yaml": "circle.yaml: base: files inherit from each other in a circle: circle.yaml → circle.yaml",
+    "train --recipe circle.yaml": "circle.yaml: base: circle.yaml inherits from this file",
     "train --recipe many.yaml": (
         "many.yaml: 9 errors\n"
         "  model.layers: must be greater than or equal to 1, got 0\n"

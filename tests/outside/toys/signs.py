@@ -39,7 +39,6 @@ class NumberRow:
 class Signs(Classification):
     """Two classes."""
 
-    version = 1
     n_classes = 2
 
     def __init__(self, config: Config) -> None:

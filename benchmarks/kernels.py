@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.bench import Bench, Outcome, interleaved
 from cudt import noise
 from cudt.config import recipe
-from cudt.models.vocabulary import HeadGradient, TokenLogits
+from cudt.models.vocabulary import TokenLogits
 from cudt.noise import NoiseSource, SignalShape
 from cudt.training.train import assemble_model
 
@@ -42,7 +42,9 @@ def vocabulary_readout(folder: Path) -> list[Outcome]:
 
 
 def readout_ratios(tokens: int, width: int, words: int, trained: bool) -> list[float]:
-    """ours ÷ the products for logits, states and (if it is trained) head, and nothing else."""
+    """ours ÷ the products for logits, states and (if it is trained) logits again and head, and
+    nothing else.
+    """
     torch.manual_seed(0)
     states = torch.randn(tokens, width, requires_grad=True)
     head = nn.Linear(width, words, bias=False).requires_grad_(trained)
@@ -56,9 +58,7 @@ def readout_ratios(tokens: int, width: int, words: int, trained: bool) -> list[f
     )
 
     def ours() -> None:
-        gradient = HeadGradient(weights)
-        answer = TokenLogits(states, head).adding_to(gradient, 0)
-        losses = answer.mean_losses({"labels": labels})
+        losses = TokenLogits(states, head).mean_losses({"labels": labels})
         (losses * weights).sum().backward()
         states.grad = head.weight.grad = None
 
@@ -67,6 +67,7 @@ def readout_ratios(tokens: int, width: int, words: int, trained: bool) -> list[f
         torch.mm(states, head.weight.t(), out=logits)
         torch.mm(logits, head.weight, out=of_states)
         if trained:
+            torch.mm(states, head.weight.t(), out=logits)
             torch.mm(logits.t(), states, out=of_head)
 
     return interleaved(ours, products, rounds=5)

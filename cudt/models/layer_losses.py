@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel
 from cudt.models.sharding import like
-from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.noise import CPU, NoiseSource
 from cudt.tasks.base import Task
 from cudt.utils.device import sent
@@ -84,16 +83,13 @@ class LayerwiseLosses(nn.Module):
         layers: Collection[int] | None = None,
         thinned: Batch | None = None,
         constant: Collection[int] = (),
-        announced: Tensor | None = None,
     ) -> Tensor:
         """Training losses, (layers, examples), of all layers or of the given ones, in order.
 
         `thinned` is the batch with fewer labelled tokens, used for all layers but the last. The
-        losses of `constant` layers have no gradient. `announced` is ∂J/∂losses up to a factor, if
-        it is known: the gradient of a head over a vocabulary is then computed with the losses.
+        losses of `constant` layers have no gradient.
         """
         losses: list[Tensor] = []
-        head = None if announced is None else HeadGradient(announced)
 
         def read(layer: int, state: Tensor) -> None:
             if layers is not None and layer not in layers:
@@ -101,8 +97,6 @@ class LayerwiseLosses(nn.Module):
             counted = batch if thinned is None or layer == self.model.n_layers else thinned
             with torch.set_grad_enabled(torch.is_grad_enabled() and layer not in constant):
                 answer = self.model.readout(state, counted).float()
-                if head is not None and isinstance(answer, TokenLogits):
-                    answer = answer.adding_to(head, len(losses))
                 losses.append(self.task.losses(answer, counted))
 
         self._visit(batch, noise, read)

@@ -285,11 +285,7 @@ class Trainer:
         # they are 0.
         pairs = zip(layers[:-1], weights[:-1], strict=True)
         constant = {layer for layer, weight in pairs if not weight}
-        counts = self._weights(batch)
-        # The gradient of a single layer is known up to a factor.
-        known = torch.ones(1) if gradient is None and len(layers) == 1 else gradient
-        announced = None if known is None else sent(known, counts.device).unsqueeze(1) * counts
-        return self.wrapped(batch, noise, layers, thinned, constant, announced) @ counts
+        return self.wrapped(batch, noise, layers, thinned, constant) @ self._weights(batch)
 
     def _weights(self, batch: Batch) -> Tensor:
         return sent(self.task.weights(batch), self.accelerator.device)

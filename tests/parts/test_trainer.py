@@ -59,10 +59,10 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
         trainer.descent.multiplier_values.copy_(torch.tensor([0.0, 0.0, 1.5]))
         forward = trainer.wrapped.forward
 
-        def watched(batch, noise, layers, thinned, constant, announced):
+        def watched(batch, noise, layers, thinned, constant):
             reads.append(constant)
             kept = constant if len(reads) > 1 else ()
-            return forward(batch, noise, layers, thinned, kept, announced)
+            return forward(batch, noise, layers, thinned, kept)
 
         trainer.wrapped.forward = watched
         trainer._update(next(trainer._remaining_updates()))

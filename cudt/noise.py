@@ -26,10 +26,6 @@ import torch
 from torch import Tensor
 
 from cudt.config import plugins
-from cudt.config.levels import (
-    GAMMA,
-    PROBABILITY,
-)
 from cudt.utils.errors import UserError
 
 CPU = torch.device("cpu")
@@ -40,7 +36,6 @@ ALPHABET = string.ascii_letters + string.digits + string.punctuation + " "
 class SignalNoise(ABC):
     """Noise that is added to embeddings or pixels, at σ = γ·σ_x."""
 
-    scale = GAMMA
     is_added = True
 
     @abstractmethod
@@ -51,7 +46,6 @@ class SignalNoise(ABC):
 class TextNoise(ABC):
     """Noise in source texts, before tokenisation. No model is trained with it."""
 
-    scale = PROBABILITY
     is_added = False
 
     @abstractmethod
@@ -67,7 +61,6 @@ class Gaussian(SignalNoise):
     """ε ~ N(0, 1) for each entry of the signal."""
 
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
-        """Independent standard normal numbers."""
         return torch.randn(tuple(shape), generator=generator, device=generator.device)
 
 
@@ -75,7 +68,6 @@ class Uniform(SignalNoise):
     """ε ~ U(−√3, √3) for each entry of the signal, which has variance 1, too."""
 
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
-        """Independent uniform numbers."""
         drawn = torch.rand(tuple(shape), generator=generator, device=generator.device)
         return (2 * drawn - 1) * math.sqrt(3)
 
@@ -91,7 +83,6 @@ class Discrete(TextNoise):
     def corrupt(
         self, texts: Sequence[str], level: float, seed: int | str, example_id: str
     ) -> tuple[str, ...]:
-        """The texts of one example at level p."""
         generator = np.random.default_rng(example_seed(seed, example_id))
         return tuple(self._corrupted(text, level, generator) for text in texts)
 
@@ -118,7 +109,7 @@ def noise_kind(name: str) -> SignalNoise | TextNoise:
 
 
 def signal_noise(name: str) -> SignalNoise:
-    """The same for a noise that is added to the signal; a ValueError for others."""
+    """The same for noise that is added to the signal."""
     kind = noise_kind(name)
     if not isinstance(kind, SignalNoise):
         raise ValueError(f"noise '{name}' changes texts; expected one that is added, like gaussian")
@@ -149,8 +140,15 @@ class NoiseSource:
     seed: int | str
 
     def draw(self, ids: Sequence[str], shape: SignalShape, device: torch.device = CPU) -> Tensor:
-        """σ_x·ε for a batch, with the shape of its signal and 0 at padded positions."""
-        return usable(self.sigma_x) * standard_noise(self.kind, self.seed, ids, shape, device)
+        """σ_x·ε for a batch, drawn on a device, with the shape of its signal; nothing is drawn for
+        padding, which gets 0.
+        """
+        kind, size = signal_noise(self.kind), (len(ids), shape.positions, *shape.features)
+        drawn = torch.zeros(size, dtype=shape.dtype, device=device)
+        for row, example_id, length in zip(drawn, ids, shape.lengths, strict=True):
+            generator = example_generator(self.seed, example_id, device)
+            row[:length] = kind.standard((length, *shape.features), generator)
+        return usable(self.sigma_x) * drawn
 
 
 def usable(sigma_x: float) -> float:
@@ -159,23 +157,8 @@ def usable(sigma_x: float) -> float:
         return sigma_x
     raise UserError(
         f"σ_x = {sigma_x:g}: the clean signal (pixels, or embeddings of tokens) is constant or not "
-        "finite, so noise of σ = γ·σ_x has no meaning; check the data and the pretrained weights, "
-        "or use γ = 0 or discrete noise"
+        "finite; check the data and the pretrained weights, or use γ = 0 or discrete noise"
     )
-
-
-def standard_noise(
-    kind: str, seed: int | str, ids: Sequence[str], shape: SignalShape, device: torch.device = CPU
-) -> Tensor:
-    """ε for a batch, drawn on a device; nothing is drawn for padding."""
-    noise = signal_noise(kind)
-    drawn = torch.zeros(
-        len(ids), shape.positions, *shape.features, dtype=shape.dtype, device=device
-    )
-    for row, example_id, length in zip(drawn, ids, shape.lengths, strict=True):
-        generator = example_generator(seed, example_id, device)
-        row[:length] = noise.standard((length, *shape.features), generator)
-    return drawn
 
 
 def example_generator(

@@ -6,9 +6,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -164,25 +162,6 @@ def draw_noise(
     return noise.draw(batch["ids"], model.signal_shape(batch), device)
 
 
-def with_noise(
-    model: LayeredModel, examples: Iterable[Batch], noise: NoiseSource | None
-) -> Iterator[tuple[Batch, Tensor | None]]:
-    """Each batch with σ_x·ε for its signal, or None without noise. It is drawn on the CPU, by a
-    thread that is one batch ahead of the device.
-    """
-    if noise is None:
-        yield from zip(examples, itertools.repeat(None))
-        return
-    device = next(model.parameters()).device
-    with ThreadPoolExecutor(1) as thread:
-        drawn: Iterator[Any] = (
-            (batch, thread.submit(noise.draw, batch["ids"], model.signal_shape(batch)))
-            for batch in examples
-        )
-        for (batch, drawing), _ in itertools.pairwise(itertools.chain(drawn, [None])):
-            yield batch, sent(drawing.result(), device)
-
-
 @torch.no_grad()
 def measure_sigma(model: LayeredModel, batches: Iterable[Batch]) -> float:
     """σ_x, the standard deviation of the clean signal over all unpadded positions."""
@@ -211,7 +190,9 @@ def measure_batches(
 ) -> Iterator[Measurement]:
     """Each batch measured at level γ; the numbers are in double precision on the CPU."""
     model, task = layerwise.eval().model, layerwise.task
-    for batch, drawn in with_noise(model, examples, noise if gamma else None):
-        losses, scores = layerwise.judge(batch, None if drawn is None else gamma * drawn)
+    device = next(model.parameters()).device
+    for batch in examples:
+        drawn = gamma * sent(draw_noise(model, batch, noise), device) if gamma else None
+        losses, scores = layerwise.judge(batch, drawn)
         weights = task.weights(batch).double()
         yield Measurement(losses.cpu(), scores.cpu(), weights.cpu(), [*batch["ids"]])

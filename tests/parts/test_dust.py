@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -129,20 +128,6 @@ def test_the_squared_norm_is_the_largest_singular_value_squared_with_its_gradien
         expected = torch.linalg.matrix_norm(dictionary, 2).item() ** 2
         assert squared_norm(dictionary).item() == pytest.approx(expected)
         assert torch.autograd.gradcheck(squared_norm, (dictionary,))
-
-
-@torch.no_grad()
-def test_norms_are_computed_once_in_evaluation_until_eval_is_called_again(monkeypatch):
-    model, signal = model_of().eval(), random(2, 3, 8, 8)
-    computed = mock.Mock(side_effect=squared_norm)
-    monkeypatch.setattr(dust, "squared_norm", computed)
-    first = answers(model, signal)
-    assert torch.equal(answers(model, signal), first)
-    assert computed.call_count == 1
-    for dictionary in model.dictionaries:
-        dictionary.data.mul_(1.5)
-    assert not torch.equal(answers(model.eval(), signal), first)
-    assert computed.call_count == 2
 
 
 # ---------------------------------------------------------------- the LISTA loss

@@ -15,7 +15,7 @@ from cudt.models.layer_losses import (
     measure_batches,
     measure_sigma,
 )
-from cudt.noise import NoiseSource, SignalShape, standard_noise
+from cudt.noise import NoiseSource, SignalShape
 from cudt.training.train import assemble_model
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
@@ -108,7 +108,7 @@ def test_noise_has_the_variance_of_gamma_times_sigma_and_none_on_padding(problem
     signal, mask = model.signal(every)
     sigma = measure_sigma(model, batches(task, task.examples("train"), 7, CPU))
     assert sigma == pytest.approx(signal[mask].std(correction=0).item(), rel=1e-5)
-    noise = 0.7 * sigma * standard_noise(kind, 0, every["ids"], model.signal_shape(every))
+    noise = 0.7 * draw_noise(model, every, NoiseSource(kind, sigma, 0))
     assert noise[mask].var().item() == pytest.approx((0.7 * sigma) ** 2, rel=0.05)
     assert noise[~mask].abs().sum() == 0
 

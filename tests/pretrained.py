@@ -20,6 +20,7 @@ from cudt.models import causal  # noqa: E402
 from cudt.models.causal import Causal  # noqa: E402
 from cudt.tasks.alpaca import Alpaca  # noqa: E402
 from cudt.tasks.base import IGNORED  # noqa: E402
+from cudt.tasks.text import Row  # noqa: E402
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = """a an and awful bad boring but dull film fine good great it lovely moving movie not of
@@ -205,9 +206,8 @@ ROWS = [[0, 30, 40, 38, 77, 3, 1], [0, 46, 34, 3], [0, 50, 51, 33, 41, 35, 99, 1
 
 
 def instructions(max_length: int = 100) -> Alpaca:
-    rows: list[tuple[str, tuple[str, ...]]] = [("0", ("Say.", "", "red"))]
-    splits: Any = {"train": rows, "validation": rows, "test": rows}
-    return Alpaca(lambda: splits, tiny_llama_tokenizer(), max_length)
+    rows = [Row("0", ("Say.", ""), "red")]
+    return Alpaca(lambda split: rows, tiny_llama_tokenizer(), max_length)
 
 
 def build_causal(folder: str, max_length: int = 100, **changes: Any) -> Causal:

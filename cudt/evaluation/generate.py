@@ -29,7 +29,7 @@ from cudt.data.text import Columns, read_files
 from cudt.models.causal import Causal
 from cudt.noise import NoiseSource, example_generator, signal_noise, usable
 from cudt.runs.run import Run
-from cudt.tasks.alpaca import Alpaca, fitted_prompt
+from cudt.tasks.alpaca import Alpaca, prompt_tokens
 from cudt.training.train import load, sigma_of
 from cudt.utils.device import DeviceName, sent
 from cudt.utils.errors import DataWarning, UserError
@@ -186,10 +186,9 @@ def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) 
     context.
     """
     most = (model.context_length or sys.maxsize) - max_new_tokens
-    fitted = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
-    if fitted is None:
-        raise UserError(f"--max-new-tokens {max_new_tokens}: leaves {most} tokens for the prompt")
-    prompt, is_cut = fitted
+    if most < 1:
+        raise UserError(f"--max-new-tokens {max_new_tokens}: leaves no tokens for the prompt")
+    prompt, is_cut = prompt_tokens(task.tokenizer, one.instruction, one.input, most)
     if is_cut:
         cut = f"instruction {int(one.id) + 1}: truncated to {most} tokens"
         warnings.warn(cut, DataWarning, stacklevel=2)

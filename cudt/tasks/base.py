@@ -51,7 +51,6 @@ class Task(ABC):
     #: Whether an example is a window of a longer clip: its id is the clip's name, a slash, and the
     #: window's. Windows of a clip resemble each other, so intervals resample whole clips.
     windows_of_clips: bool = False
-    commit: str | None = None  # that of the hub's dataset that the data come from, if it is known
 
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Any]:
@@ -84,10 +83,6 @@ class Task(ABC):
     def metric(self, mean_score: float) -> float:
         """The metric of a mean score."""
         return math.sqrt(mean_score) if self.metric_of_mean == "root" else mean_score
-
-    def further_metrics(self, mean_score: float) -> dict[str, float]:
-        """Other metrics of the same mean score, by name."""
-        return {}
 
     def length(self, example: Any) -> int:
         """The length of an example; examples of similar length are batched together."""

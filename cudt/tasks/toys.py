@@ -66,7 +66,6 @@ class Reviews(Classification):
     """Two classes: negative and positive. The texts of an example are its words."""
 
     version = 1
-    n_classes = sections.Reviews.n_classes
     classes = ("negative", "positive")
     vocabulary_size = len(VOCABULARY)
     max_length = MAX_LENGTH

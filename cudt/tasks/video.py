@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ class Window:
 
 
 class VideoDenoising(Task):
-    """f = (1/T)·‖X − Y‖²_F on the scale 0 to 255; the metrics are RMSE per pixel and PSNR."""
+    """f = (1/T)·‖X − Y‖²_F on the scale 0 to 255; the metric is the RMSE per pixel."""
 
     version = 1
     metric_name = "RMSE"
@@ -137,10 +136,6 @@ class VideoDenoising(Task):
     def scores(self, answer: Tensor, batch: Batch) -> Tensor:
         """The mean squared error per pixel."""
         return (answer - batch["frames"]).square().mean((1, 2, 3))
-
-    def further_metrics(self, mean_score: float) -> dict[str, float]:
-        """PSNR = 20·log₁₀(255 / RMSE), in dB."""
-        return {"PSNR": 10 * math.log10(PEAK**2 / mean_score) if mean_score else math.inf}
 
     def reference_loss(self) -> float:
         """H·W times the variance of the training pixels: the loss of the best answer of one uniform

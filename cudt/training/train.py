@@ -23,9 +23,7 @@ from accelerate.utils import set_seed
 from safetensors import SafetensorError
 
 from cudt import __version__
-from cudt.config.models import PretrainedSection
 from cudt.config.recipe import NamedRecipe, shaping_values
-from cudt.data import hub
 from cudt.data.loader import batches
 from cudt.method.constraints import FAILING, is_feasible, is_monotone
 from cudt.method.descent import descent_of
@@ -177,15 +175,10 @@ def _prepared(
         layerwise, objective = assemble(run.recipe, data_root, accelerator.device)
         data, base = layerwise.task.fingerprint(SEEN), layerwise.frozen_digest()
         layerwise.task.examples("validation")
-    before, model = run.info(), run.recipe.settings.model
-    check_same(run, "training data or tokenizer", before.training_data, data)
+    check_same(run, "training data or tokenizer", run.info().training_data, data)
     _check_base(run, base)
     trainer = Trainer(run, layerwise, objective, accelerator, display, after_epoch)
-    source = model.source if isinstance(model, PretrainedSection) else None
-    commits = {"model": source and hub.commit_of(source, data_root), "task": trainer.task.commit}
-    # A run that is resumed keeps the revisions that it was started with.
-    revisions = {key: one for key, one in commits.items() if one} | before.revisions
-    prints = {"training_data": data, "frozen_weights": base, "revisions": revisions}
+    prints = {"training_data": data, "frozen_weights": base}
     return trainer, _started(trainer).model_copy(update=prints)
 
 

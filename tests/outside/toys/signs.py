@@ -40,7 +40,7 @@ class Signs(Classification):
     """Two classes."""
 
     version = 1
-    n_classes = 2
+    classes = (0, 1)
 
     def __init__(self, config: Config) -> None:
         generator = torch.Generator().manual_seed(0)

@@ -84,7 +84,7 @@ def _rows(layerwise: LayerwiseLosses, batch: Batch, noise: Tensor | None) -> Ten
     noisy = signal if noise is None else signal + noise
     nothing = torch.full((len(batch["ids"]),), torch.nan, dtype=torch.double, device=noisy.device)
     weights = task.weights(batch).to(nothing)
-    rows = [weights, task.scores(noisy.double(), batch) if task.input_is_answer else nothing]
+    rows = [weights, task.scores(noisy.double(), batch) if task.has_pictures else nothing]
     probabilities = getattr(task, "probabilities", None)
 
     def read(state: Tensor) -> None:

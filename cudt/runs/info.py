@@ -86,7 +86,6 @@ class RunInfo(InfoPart):
     objective: str | None = None
     seed: int | None = None
     variant: str | None = None  # the hash of all settings but the seed
-    task_version: int | None = None
     training_data: str | None = None  # fingerprint of training and validation data
     frozen_weights: str | None = None  # fingerprint of pretrained weights that are not trained
     metric: MetricInfo | None = None

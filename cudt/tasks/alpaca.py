@@ -88,7 +88,6 @@ class Alpaca(TextTask):
     Examples are weighted by their number of labels, so f_l is the mean over all of them.
     """
 
-    version = 1
     metric_name = "token_accuracy"
     higher_is_better = True
     has_token_answers = True

@@ -38,7 +38,6 @@ class Task(ABC):
     every run.
     """
 
-    version: int  # increased if the same recipe gives other data or another loss
     metric_name: str
     higher_is_better: bool
     metric_of_mean: Literal["mean", "root"] = "mean"  # the mean score, or its square root
@@ -46,8 +45,7 @@ class Task(ABC):
     tokenizer: Any = None  # the tokenizer of its texts, if a pretrained model reads them
     has_texts: bool = False  # noise can be applied to its source texts (`corrupted`)
     has_token_answers: bool = False  # an example has an answer for each token (`thinned`)
-    has_pictures: bool = False  # inputs and answers can be shown as images (`pictures`)
-    input_is_answer: bool = False  # the noisy input is an answer; its metric is measured, too
+    has_pictures: bool = False  # inputs and answers are images: the input is scored and shown, too
     #: Whether an example is a window of a longer clip: its id is the clip's name, a slash, and the
     #: window's. Windows of a clip resemble each other, so intervals resample whole clips.
     windows_of_clips: bool = False

@@ -174,8 +174,6 @@ class Tokens:
 class TextClassification(TextTask, Classification):
     """One or two texts and a class."""
 
-    version = 1
-
     def __init__(
         self,
         rows: Callable[[Split], list[Row]],

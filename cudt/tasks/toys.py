@@ -65,7 +65,6 @@ def _clause(rng: random.Random, praises: bool) -> list[str]:
 class Reviews(Classification):
     """Two classes: negative and positive. The texts of an example are its words."""
 
-    version = 1
     classes = ("negative", "positive")
     vocabulary_size = len(VOCABULARY)
     max_length = MAX_LENGTH

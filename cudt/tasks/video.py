@@ -57,12 +57,10 @@ class Window:
 class VideoDenoising(Task):
     """f = (1/T)·‖X − Y‖²_F on the scale 0 to 255; the metric is the RMSE per pixel."""
 
-    version = 1
     metric_name = "RMSE"
     metric_of_mean = "root"
     higher_is_better = False
     has_pictures = True
-    input_is_answer = True
     windows_of_clips = True
 
     def __init__(

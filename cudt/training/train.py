@@ -193,7 +193,6 @@ def _started(trainer: Trainer) -> RunInfo:
         objective=settings.objective,
         seed=settings.seed,
         variant=run.recipe.identity(without_seed=True),
-        task_version=task.version,
         metric=info.MetricInfo(
             name=task.metric_name,
             higher_is_better=task.higher_is_better,

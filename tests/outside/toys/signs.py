@@ -39,7 +39,6 @@ class NumberRow:
 class Signs(Classification):
     """Two classes."""
 
-    version = 1
     classes = (0, 1)
 
     def __init__(self, config: Config) -> None:

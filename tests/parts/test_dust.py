@@ -160,25 +160,3 @@ def test_a_step_that_is_not_too_long_never_raises_the_lista_loss(length):
         for scale in (0.01, 1.0, 255.0):
             x, z = random(64, 5, seed=seed, scale=scale), random(64, 8, seed=seed, scale=3 * scale)
             assert raised(x, z, d, 0.9, length * squared_norm(d)) <= 1e-12
-
-
-@tied
-@torch.no_grad()
-def test_every_layer_keeps_the_promise_wherever_its_dictionary_went(tie_layers, monkeypatch):
-    model = model_of(size=16, frames=4, spread=1.0, layers=4, tie_layers=tie_layers)
-    steps: list[tuple[Any, ...]] = []
-
-    def watched(*given: Any) -> Tensor:
-        steps.append(given)
-        return lista_step(*given)
-
-    monkeypatch.setattr(dust, "lista_step", watched)
-    task = tiny_videos()
-    answers(model, task.collate(task.examples("train"))["frames"].double())
-    assert len(steps) == 4
-    for x, z, shown, d, sparsity, c in steps:
-        assert torch.allclose(shown, z @ d.T)
-        assert raised(x, z, d, sparsity, c) <= 1e-12
-    # With the c of the start, layers that begin at codes other than 0 would not.
-    start = squared_norm(model_of(spread=0.0).dictionaries[0])
-    assert any(raised(x, z, d, sparsity, start) > 0 for x, z, _, d, sparsity, _ in steps)

@@ -83,14 +83,6 @@ def test_layers_of_videos_equal_the_equations_at_every_patch(tie_layers):
         assert torch.allclose(found[layer], from_patches(patches, 4, 8, 8), atol=1e-9 * 255)
 
 
-def test_padding_changes_no_answer_of_a_text():
-    model = text_model()
-    keys = ("input_ids", "attention_mask")
-    wider = {**TEXTS, **{key: nn.functional.pad(TEXTS[key], [0, 3]) for key in keys}}  # type: ignore[arg-type]
-    one, other = (answers(model, model.signal(given)[0], given) for given in (TEXTS, wider))
-    assert torch.allclose(one, other, atol=1e-12)
-
-
 @pytest.mark.parametrize("kind", ["text", "video"])
 def test_gradients_equal_finite_differences(kind):
     model: Any = text_model() if kind == "text" else video_model(4, layers=2, patch=2, atoms=3)
@@ -143,7 +135,6 @@ def test_attention_and_its_gradient_are_those_of_the_plain_formula(padded):
     (expected,), (found,) = (torch.autograd.grad((weights * one).sum(), y) for one in (plain, ours))
     assert torch.allclose(ours, plain, atol=1e-14)
     assert torch.allclose(found, expected, atol=1e-13)
-    assert torch.autograd.gradcheck(lambda given: attention(given, mask), (y,))
 
 
 def test_a_relu_step_is_a_proximal_gradient_step_on_its_energy():

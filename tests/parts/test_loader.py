@@ -65,12 +65,6 @@ def test_grouped_updates_have_little_padding_and_are_not_sorted_by_length():
     assert abs(np.corrcoef(ranks, np.arange(len(ranks)))[0, 1]) < 0.4
 
 
-def test_a_pool_has_fifty_updates_so_that_each_epoch_groups_other_examples():
-    epoch = updates(400, 2, rng(), range(400))
-    pools = [set(pool) for pool in rng().permutation(400).reshape(4, 100).tolist()]
-    assert all(any(set(pair) <= pool for pool in pools) for pair in epoch.tolist())
-
-
 def test_processes_and_micro_batches_share_each_update():
     epoch = updates(100, 12, rng())
     parts = [split_updates(epoch, 2, process, 3) for process in range(3)]

@@ -16,7 +16,7 @@ import torch
 from cudt.config.tasks import TASKS, LossName, Text
 from cudt.noise import DISCRETE
 from cudt.tasks import text
-from cudt.tasks.base import SEEN, SPLITS, build_task, missing_data, published
+from cudt.tasks.base import SEEN, SPLITS, build_task
 from cudt.tasks.text import TextClassification, class_losses, loss_of_guessing
 from cudt.utils.errors import DataWarning, UserError
 from tests.pretrained import tiny_pretrained, tiny_tokenizer
@@ -206,14 +206,6 @@ def test_the_test_texts_of_another_task_replace_those_of_a_task(tmp_path, pretra
     pairs = build(tmp_path, pretrained, text=["review", "opinion"])
     with pytest.raises(UserError, match="only one of them has pairs"):
         own.tested_on(pairs)
-
-
-@pytest.mark.parametrize("name", ["imdb", "mnli"])
-def test_a_missing_dataset_is_named_with_how_to_get_it(name, tmp_path, pretrained):
-    section = TASKS[name].model_validate({"name": name})
-    with pytest.raises(UserError, match=r"`hf download .* --repo-type dataset"):
-        build_task(section, tmp_path, pretrained)
-    assert "`hf download" in missing_data(section, tmp_path) == published(tmp_path)[name]
 
 
 @real_data

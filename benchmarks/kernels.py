@@ -23,7 +23,7 @@ from benchmarks.bench import Bench, Outcome, interleaved
 from cudt import noise
 from cudt.config import recipe
 from cudt.models.vocabulary import TokenLogits
-from cudt.noise import NoiseSource, SignalShape
+from cudt.noise import NoiseSource
 from cudt.training.train import assemble_model
 
 # ---------------------------------------------------------------- a readout over a vocabulary
@@ -125,7 +125,7 @@ def dust_training_step() -> Callable[[], None]:
     optimizer = torch.optim.Adam(weights, lr=1e-5, fused=True)
 
     def step() -> None:
-        values = losses(batch, drawn).mean(1)
+        values = losses(batch, lambda *_: drawn).mean(1)
         (values.log() * torch.linspace(0.1, 1.0, len(values))).sum().backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
@@ -180,13 +180,13 @@ class OnMeta:
 def launches(examples: int, tokens: int, width: int) -> list[float]:
     """CPU seconds of drawing noise for a batch, five times after one to warm up."""
     draw, on_cpu = NoiseSource("gaussian", 0.5, "train 0 0").draw, noise.example_generator
-    shape = SignalShape([tokens] * examples, tokens, (width,))
-    ids = [str(number) for number in range(examples)]
+    ids, lengths = [str(number) for number in range(examples)], [tokens] * examples
+    shape, device = (examples, tokens, width), torch.device("meta")
     with (
         mock.patch.object(noise, "signal_noise", return_value=OnMeta()),
         mock.patch.object(noise, "example_generator", lambda seed, name, _: on_cpu(seed, name)),
     ):
-        work = lambda: 0.4 * draw(ids, shape, torch.device("meta"))  # noqa: E731
+        work = lambda: 0.4 * draw(ids, lengths, shape, device=device)  # noqa: E731
         return [cpu_seconds(work) for _ in range(6)][1:]
 
 

@@ -120,18 +120,6 @@ def signal_noise(name: str) -> SignalNoise:
 
 
 @dataclass(frozen=True)
-class SignalShape:
-    """The shape of a batch's signal, (examples, positions, …), known before it is computed."""
-
-    lengths: Sequence[int]
-    """The number of positions of each example before its padding."""
-    positions: int
-    features: tuple[int, ...]
-    """The shape of the signal at one position."""
-    dtype: torch.dtype = torch.float32
-
-
-@dataclass(frozen=True)
 class NoiseSource:
     """The noise of one kind and seed: σ_x·ε(seed, id); γ times this is the noise at level γ."""
 
@@ -139,15 +127,21 @@ class NoiseSource:
     sigma_x: float
     seed: int | str
 
-    def draw(self, ids: Sequence[str], shape: SignalShape, device: torch.device = CPU) -> Tensor:
-        """σ_x·ε for a batch, drawn on a device, with the shape of its signal; nothing is drawn for
-        padding, which gets 0.
+    def draw(
+        self,
+        ids: Sequence[str],
+        lengths: Sequence[int],
+        shape: Sequence[int],
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = CPU,
+    ) -> Tensor:
+        """σ_x·ε for a batch whose signal has a shape, (examples, positions, …); drawn on a device.
+        Positions behind the length of an example are padding, which gets 0.
         """
-        kind, size = signal_noise(self.kind), (len(ids), shape.positions, *shape.features)
-        drawn = torch.zeros(size, dtype=shape.dtype, device=device)
-        for row, example_id, length in zip(drawn, ids, shape.lengths, strict=True):
+        kind, drawn = signal_noise(self.kind), torch.zeros(*shape, dtype=dtype, device=device)
+        for row, example_id, length in zip(drawn, ids, lengths, strict=True):
             generator = example_generator(self.seed, example_id, device)
-            row[:length] = kind.standard((length, *shape.features), generator)
+            row[:length] = kind.standard((length, *shape[2:]), generator)
         return usable(self.sigma_x) * drawn
 
 

@@ -66,7 +66,7 @@ def _batches(
     for batch in found:
         at_levels, drawn = [], None
         if noise is not None and any(levels):
-            drawn = sent(draw_noise(layerwise.model, batch, noise), device)
+            drawn = sent(draw_noise(batch, *layerwise.model.signal(batch), noise), device)
         for level in levels:
             with torch.autocast(device.type, torch.bfloat16, enabled=is_bf16):
                 scaled = level * drawn if drawn is not None and level else None

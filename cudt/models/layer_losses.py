@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from cudt.data.loader import Batch
+from cudt.data.loader import TOKEN_COUNTS, Batch
 from cudt.models.base import LayeredModel
 from cudt.models.sharding import like
 from cudt.noise import CPU, NoiseSource
@@ -21,6 +21,8 @@ from cudt.utils.errors import UserError
 
 #: How many entries of each frozen weight go into its digest; hashing all of them takes long.
 _DIGESTED = 256
+Noise = Callable[[Tensor, Tensor], Tensor]
+"""What is added to a clean signal, from the signal and the mask of its unpadded positions."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class LayerwiseLosses(nn.Module):
     def forward(
         self,
         batch: Batch,
-        noise: Tensor | None = None,
+        noise: Noise | None = None,
         layers: Collection[int] | None = None,
         thinned: Batch | None = None,
         constant: Collection[int] = (),
@@ -101,7 +103,7 @@ class LayerwiseLosses(nn.Module):
         return torch.stack(losses)
 
     @torch.no_grad()
-    def judge(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def judge(self, batch: Batch, noise: Noise | None = None) -> tuple[Tensor, Tensor]:
         """Losses and scores, each (layers, examples), in double precision and without gradients."""
         judged: list[tuple[Tensor, Tensor]] = []
 
@@ -114,12 +116,12 @@ class LayerwiseLosses(nn.Module):
         return torch.stack(losses), torch.stack(scores)
 
     def _visit(
-        self, batch: Batch, noise: Tensor | None, read: Callable[[int, Tensor], None]
+        self, batch: Batch, noise: Noise | None, read: Callable[[int, Tensor], None]
     ) -> None:
         """Call `read` with each layer's number and state, which can be freed after that."""
         numbers = itertools.count(1)
-        signal, _ = self.model.signal(batch)
-        noisy = signal if noise is None else signal + noise
+        signal, mask = self.model.signal(batch)
+        noisy = signal if noise is None else signal + noise(signal, mask)
         self.model.visit_layers(noisy, batch, lambda state: read(next(numbers), state))
 
     def learned_weights(self) -> dict[str, Tensor]:
@@ -156,10 +158,11 @@ class LayerwiseLosses(nn.Module):
 
 @torch.no_grad()
 def draw_noise(
-    model: LayeredModel, batch: Batch, noise: NoiseSource, device: torch.device = CPU
+    batch: Batch, signal: Tensor, mask: Tensor, noise: NoiseSource, device: torch.device = CPU
 ) -> Tensor:
     """σ_x·ε for the signal of a batch, drawn on a device; γ times this is the noise at level γ."""
-    return noise.draw(batch["ids"], model.signal_shape(batch), device)
+    lengths = batch[TOKEN_COUNTS] if TOKEN_COUNTS in batch else mask.sum(1).tolist()
+    return noise.draw(batch["ids"], lengths, signal.shape, signal.dtype, device)
 
 
 @torch.no_grad()
@@ -189,10 +192,12 @@ def measure_batches(
     layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource, gamma: float
 ) -> Iterator[Measurement]:
     """Each batch measured at level γ; the numbers are in double precision on the CPU."""
-    model, task = layerwise.eval().model, layerwise.task
-    device = next(model.parameters()).device
+    layerwise.eval()
     for batch in examples:
-        drawn = gamma * sent(draw_noise(model, batch, noise), device) if gamma else None
-        losses, scores = layerwise.judge(batch, drawn)
-        weights = task.weights(batch).double()
+
+        def added(signal: Tensor, mask: Tensor, batch: Batch = batch) -> Tensor:
+            return gamma * sent(draw_noise(batch, signal, mask, noise), signal.device)
+
+        losses, scores = layerwise.judge(batch, added if gamma else None)
+        weights = layerwise.task.weights(batch).double()
         yield Measurement(losses.cpu(), scores.cpu(), weights.cpu(), [*batch["ids"]])

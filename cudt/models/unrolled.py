@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from cudt.config import models as sections
 from cudt.data import hub
 from cudt.data.loader import Batch
-from cudt.models.base import LayeredModel, Visit, embedded_shape
+from cudt.models.base import LayeredModel, Visit
 from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
-from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.tasks.text import TextClassification
 from cudt.tasks.video import PEAK
@@ -122,9 +121,6 @@ class UnrolledTransformer(_Unrolled):
 
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.words(batch["input_ids"]), batch["attention_mask"].bool()
-
-    def signal_shape(self, batch: Batch) -> SignalShape:
-        return embedded_shape(batch, self.words)
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         x = signal + self.positions.weight[: signal.shape[1]]

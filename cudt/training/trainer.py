@@ -275,8 +275,10 @@ class Trainer:
         """
         gamma, layers = self.settings.noise.gamma_train, self.objective.layers
         source = self._noise(f"train {self.settings.seed} {self.progress.epoch}")
-        device = self.accelerator.device
-        noise = gamma * draw_noise(self.model, batch, source, device) if gamma else None
+
+        def noise(signal: Tensor, mask: Tensor) -> Tensor:
+            return gamma * draw_noise(batch, signal, mask, source, signal.device)
+
         thinned, tokens = None, self.settings.readout.tokens
         if tokens and layers != [self.model.n_layers]:
             thinned = self.task.thinned(batch, tokens, source.seed)
@@ -285,7 +287,8 @@ class Trainer:
         # they are 0.
         pairs = zip(layers[:-1], weights[:-1], strict=True)
         constant = {layer for layer, weight in pairs if not weight}
-        return self.wrapped(batch, noise, layers, thinned, constant) @ self._weights(batch)
+        added = noise if gamma else None
+        return self.wrapped(batch, added, layers, thinned, constant) @ self._weights(batch)
 
     def _weights(self, batch: Batch) -> Tensor:
         return sent(self.task.weights(batch), self.accelerator.device)

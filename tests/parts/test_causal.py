@@ -45,7 +45,7 @@ def folders(tmp_path_factory) -> dict[str, str]:
 def losses_and_gradients(model: Causal, training: bool) -> tuple[Tensor, dict[str, Tensor]]:
     layerwise = LayerwiseLosses(with_adapters_that_do_something(model), instructions())
     torch.manual_seed(3)
-    losses = layerwise.train(training)(BATCH, 0.3 * torch.randn(3, 9, 16))
+    losses = layerwise.train(training)(BATCH, lambda *_: 0.3 * torch.randn(3, 9, 16))
     (WEIGHTS @ losses).sum().backward()
     named = model.named_parameters()
     return losses.detach(), {name: one.grad for name, one in named if one.grad is not None}

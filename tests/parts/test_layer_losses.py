@@ -15,7 +15,7 @@ from cudt.models.layer_losses import (
     measure_batches,
     measure_sigma,
 )
-from cudt.noise import NoiseSource, SignalShape
+from cudt.noise import NoiseSource
 from cudt.training.train import assemble_model
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
@@ -87,8 +87,9 @@ def test_a_measurement_depends_on_neither_batch_size_nor_other_levels(problem, b
     for one, other in zip(measured(problem, 17), (zero, noisy), strict=True):
         assert torch.allclose(one.layer_losses, other.layer_losses, atol=1e-6)
     assert torch.equal(zero.losses[:, :5], problem.judge(batch)[0])
-    drawn = draw_noise(problem.model, batch, NOISE)
-    expected, _ = problem.judge(batch, 0.7 * drawn)
+    signal, mask = problem.model.signal(batch)
+    drawn = draw_noise(batch, signal, mask, NOISE)
+    expected, _ = problem.judge(batch, lambda *_: 0.7 * drawn)
     assert torch.allclose(noisy.losses[:, :5], expected, atol=1e-6)
     assert not torch.allclose(noisy.losses, zero.losses)
 
@@ -99,7 +100,7 @@ def test_noise_has_the_deviation_of_the_signal_and_is_none_on_padding(problem):
     signal, mask = model.signal(every)
     sigma = measure_sigma(model, batches(task, task.examples("train"), 7, CPU))
     assert sigma == pytest.approx(signal[mask].std(correction=0).item(), rel=1e-5)
-    noise = draw_noise(model, every, NoiseSource("uniform", sigma, 0))
+    noise = draw_noise(every, signal, mask, NoiseSource("uniform", sigma, 0))
     assert noise[mask].std().item() == pytest.approx(sigma, rel=0.03)
     assert noise[~mask].abs().sum() == 0
 
@@ -109,7 +110,7 @@ def test_a_constant_signal_and_one_that_is_not_finite_have_no_noise(value):
     sigma = deviation([torch.full((3, 4, 50, 50), value)] * 3)
     assert sigma == 0 if math.isfinite(value) else math.isnan(sigma)
     with pytest.raises(UserError, match="is constant or not finite"):
-        NoiseSource("gaussian", sigma, 0).draw(["0"], SignalShape([1], 1, (1,)))
+        NoiseSource("gaussian", sigma, 0).draw(["0"], [1], (1, 1, 1))
 
 
 # ---------------------------------------------------------------- measurements

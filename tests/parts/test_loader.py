@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from cudt.data.loader import (
+    TOKEN_COUNTS,
     Loader,
     batches,
-    lengths_of,
     n_batches,
     shared,
     split_updates,
@@ -107,4 +107,4 @@ def test_lengths_are_counted_before_tensors_are_moved():
     (batch,) = Loader(Numbers(), range(6), META, 0).load([[1, 2]])
     assert batch["attention_mask"].device == META
     assert batch["ids"] == [1, 2]
-    assert lengths_of(batch) == [2, 3]
+    assert batch[TOKEN_COUNTS] == [2, 3]

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from cudt.noise import DISCRETE, NoiseSource, SignalShape
+from cudt.noise import DISCRETE, NoiseSource
 
 LENGTHS = {"a": 4, "b": 1, "c": 6, "d": 3}
 #: Every character once, none of them one that noise puts in: words of nine letters and a wide space
@@ -17,8 +17,8 @@ LONG = "".join(chr(0x10000 + i) if i % WORD < WORD - 1 else "\u2003" for i in ra
 
 
 def drawn(ids: str, kind: str = "gaussian", seed: int = 0, pad_to: int = 6) -> torch.Tensor:
-    shape = SignalShape([LENGTHS[name] for name in ids], pad_to, (5,))
-    return NoiseSource(kind, 1.0, seed).draw(list(ids), shape)
+    lengths = [LENGTHS[name] for name in ids]
+    return NoiseSource(kind, 1.0, seed).draw(list(ids), lengths, (len(ids), pad_to, 5))
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])

@@ -116,7 +116,8 @@ def test_noise_is_added_to_the_embeddings_of_words(folders, family):
     model = model_of(folders(family), family)
     # Without padding: some families count positions from the tokens, which embeddings do not have.
     batch = batch_for(family, rows=slice(2, 3))
-    noisy = model.signal(batch)[0] + draw_noise(model, batch, NoiseSource("gaussian", 0.5, 0))
+    clean, mask = model.signal(batch)
+    noisy = clean + draw_noise(batch, clean, mask, NoiseSource("gaussian", 0.5, 0))
     _, output = plain(folders(family), family, batch, inputs_embeds=noisy)
     answer = answers(model, batch, noisy)[-1]
     assert torch.allclose(answer, expected(model, family, output, batch), atol=1e-5)

@@ -123,9 +123,3 @@ def test_a_dataset_of_the_hub_is_read_in_the_version_of_the_recipe(tmp_path, mon
         Source("o/films", "plain", "v1").read("train", COLUMNS, tmp_path)
     monkeypatch.setattr(hub, "is_reachable", lambda: True)
     assert Source("o/films", "plain", "v1").read("train", COLUMNS, tmp_path).texts == [("one",)]
-
-
-def test_without_a_network_a_missing_dataset_is_reported_with_how_to_get_it(tmp_path):
-    with pytest.raises(UserError, match="dataset 'owner/none', split train: cannot be read") as e:
-        Source("owner/none").read("train", COLUMNS, tmp_path)
-    assert f"hf download owner/none --repo-type dataset --local-dir {tmp_path}/none" in str(e.value)

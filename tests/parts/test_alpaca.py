@@ -146,8 +146,7 @@ def test_a_thinned_batch_keeps_some_labels_of_each_example_all_equally_often():
         assert kept.sum(1).tolist() == [4, 3]
         assert torch.equal(few["labels"][kept], batch["labels"][kept])
         assert torch.equal(kept.flatten().nonzero().squeeze(1), few["labelled"])
-    again = task.thinned(batch, 4, 399)
-    assert torch.equal(again["labels"], few["labels"])
+    assert torch.equal(task.thinned(batch, 4, 399)["labels"], few["labels"])
     # Each of 13 labels in 4 of 13 draws, up to four standard errors.
     drawn = counts[0][batch["labels"][0] != IGNORED] / 400
     assert len(drawn) == 13

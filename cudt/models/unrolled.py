@@ -136,7 +136,7 @@ class UnrolledTransformer(_Unrolled):
         return list(self.head.parameters())
 
 
-def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransformer:
+def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransformer:
     """A UT for a text task, which gives the numbers of words, positions and classes."""
     try:
         n_words, *sizes = task.vocabulary_size, task.max_length, task.n_classes  # type: ignore[attr-defined]
@@ -150,9 +150,8 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
         raise UserError(
             "model.embeddings_from: this task has a vocabulary of its own; remove the key"
         )
-    weights = (
-        hub.load_model("AutoModel", config.source, data_root).get_input_embeddings().weight.detach()
-    )
+    encoder = hub.load_model("AutoModel", config.source, data_root)
+    weights = encoder.get_input_embeddings().weight.detach()
     if config.width not in (None, weights.shape[1]):
         raise UserError(
             f"model.width: embeddings of '{config.source}' have {weights.shape[1]}; remove the key"
@@ -189,10 +188,6 @@ class UnrolledVideo(PatchModel, _Unrolled):
             visit(PEAK * state)
 
 
-def build(
-    config: Config | sections.UnrolledVideo, task: Task, data_root: Path | None
-) -> UnrolledTransformer | UnrolledVideo:
-    """A UT for texts or, as `unrolled_video`, for frames of the task's size."""
-    if isinstance(config, sections.UnrolledVideo):
-        return UnrolledVideo(config, task)
-    return _text(config, task, data_root)
+def video(config: sections.UnrolledVideo, task: Task, data_root: Path | None) -> UnrolledVideo:
+    """A UT for frames of the task's size."""
+    return UnrolledVideo(config, task)

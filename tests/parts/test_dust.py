@@ -70,12 +70,13 @@ def test_atoms_are_products_of_cosines_without_their_mean_of_norm_1(side, atoms)
 
 def test_tasks_and_frames_that_do_not_fit_are_refused():
     task = toys.reviews(sections.Reviews(name="reviews", train=4, validation=4, test=4), None, None)
-    for module, section in ((dust, Config), (unrolled, UnrolledConfig)):
+    builders: Any = ((dust.build, Config), (unrolled.video, UnrolledConfig))
+    for build, section in builders:
         config = section(name="x", patch=6, atoms=6)
         with pytest.raises(UserError, match=r"patch = 6: frames of 16×16 pixels are not a multi"):
-            module.build(config, tiny_videos(), None)
+            build(config, tiny_videos(), None)
         with pytest.raises(UserError, match="needs a video task: set"):
-            module.build(config, task, None)
+            build(config, task, None)
 
 
 # ---------------------------------------------------------------- the equations

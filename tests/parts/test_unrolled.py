@@ -35,8 +35,7 @@ def video_model(size: int = 8, spread: float = 0.2, **changes: Any) -> UnrolledV
     """A UT whose weights have left their start, each in its own direction."""
     sizes = {"layers": 3, "patch": 4, "atoms": 5, "step_size": 0.4, **changes}
     config = VideoConfig(name="unrolled_video", **sizes)
-    model = unrolled.build(config, tiny_videos(size, 3), None).double()
-    assert isinstance(model, UnrolledVideo)
+    model = unrolled.video(config, tiny_videos(size, 3), None).double()
     generator = torch.Generator().manual_seed(0)
     for weight in model.parameters():
         weight.data += spread * torch.randn(weight.shape, dtype=torch.double, generator=generator)

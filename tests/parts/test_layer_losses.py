@@ -113,30 +113,20 @@ def test_a_constant_signal_and_one_that_is_not_finite_have_no_noise(value):
         NoiseSource("gaussian", sigma, 0).draw(["0"], [1], (1, 1, 1))
 
 
-# ---------------------------------------------------------------- measurements
-
-IDS = ["b", "a", "c", "d"]
-
-
-def drawn(seed: int, ids: list[str]) -> Measurement:
-    """Losses of the same examples under one noise seed, in another order; longer examples weigh
-    more."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = {one: torch.rand(2, 3, generator=generator).double() for one in IDS}
-    losses, scores = (torch.stack([rows[one][row] for one in ids], 1) for row in (0, 1))
-    weights = torch.tensor([1.0 + seed + IDS.index(one) for one in ids]).double()
-    return Measurement(losses, scores, weights, ids)
-
-
-def test_means_are_weighted_and_grouping_noise_seeds_by_example_keeps_them():
-    first, second = drawn(0, IDS), drawn(1, IDS[::-1])
-    joined = Measurement.joined([first, second])
-    by_hand = (first.losses @ first.weights + second.losses @ second.weights) / 24
+def test_means_are_weighted_and_grouping_by_example_keeps_them():
+    losses, scores = torch.rand(2, 3, 8, dtype=torch.double, generator=torch.Generator())
+    weights = torch.arange(1.0, 9.0).double()
+    parts = [
+        Measurement(losses[:, own], scores[:, own], weights[own], list(ids))
+        for own, ids in ((slice(4), "bacd"), (slice(4, 8), "dcab"))
+    ]
+    joined = Measurement.joined(parts)
+    by_hand = (losses * weights).sum(1) / 36
     assert joined.layer_losses.tolist() == pytest.approx(by_hand.tolist())
     grouped = joined.grouped(joined.ids)
     assert grouped.ids == ["a", "b", "c", "d"]
-    assert grouped.layer_losses.tolist() == pytest.approx(joined.layer_losses.tolist())
+    assert grouped.layer_losses.tolist() == pytest.approx(by_hand.tolist())
     assert grouped.layer_scores.tolist() == pytest.approx(joined.layer_scores.tolist())
-    # b is the first of the first draw and the last of the second, with weights 1 and 2.
-    wanted = (first.losses[:, 0] + 2 * second.losses[:, 3]) / 3
+    # b is the first of the first part and the last of the second, with weights 1 and 8.
+    wanted = (losses[:, 0] + 8 * losses[:, 7]) / 9
     assert grouped.losses[:, 1].tolist() == pytest.approx(wanted.tolist())

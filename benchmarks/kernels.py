@@ -183,7 +183,7 @@ def launches(examples: int, tokens: int, width: int) -> list[float]:
     ids, lengths = [str(number) for number in range(examples)], [tokens] * examples
     shape, device = (examples, tokens, width), torch.device("meta")
     with (
-        mock.patch.object(noise, "signal_noise", return_value=OnMeta()),
+        mock.patch.object(noise, "noise_kind", return_value=OnMeta()),
         mock.patch.object(noise, "example_generator", lambda seed, name, _: on_cpu(seed, name)),
     ):
         work = lambda: 0.4 * draw(ids, lengths, shape, device=device)  # noqa: E731

@@ -20,6 +20,7 @@ import string
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,18 +103,9 @@ class Discrete(TextNoise):
 GAUSSIAN, UNIFORM, DISCRETE = Gaussian(), Uniform(), Discrete()
 
 
-def noise_kind(name: str) -> SignalNoise | TextNoise:
-    """A kind of noise, by its name in a recipe."""
-    found: SignalNoise | TextNoise = plugins.implementation("noise", name)
-    return found
-
-
-def signal_noise(name: str) -> SignalNoise:
-    """The same for noise that is added to the signal."""
-    kind = noise_kind(name)
-    if not isinstance(kind, SignalNoise):
-        raise ValueError(f"noise '{name}' changes texts; expected one that is added, like gaussian")
-    return kind
+def noise_kind(name: str) -> Any:
+    """A kind of noise, a `SignalNoise` or a `TextNoise`, by its name in a recipe."""
+    return plugins.implementation("noise", name)
 
 
 # ---------------------------------------------------------------- draws
@@ -138,7 +130,7 @@ class NoiseSource:
         """σ_x·ε for a batch whose signal has a shape, (examples, positions, …); drawn on a device.
         Positions behind the length of an example are padding, which gets 0.
         """
-        kind, drawn = signal_noise(self.kind), torch.zeros(*shape, dtype=dtype, device=device)
+        kind, drawn = noise_kind(self.kind), torch.zeros(*shape, dtype=dtype, device=device)
         for row, example_id, length in zip(drawn, ids, lengths, strict=True):
             generator = example_generator(self.seed, example_id, device)
             row[:length] = kind.standard((length, *shape[2:]), generator)

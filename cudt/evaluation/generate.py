@@ -27,7 +27,7 @@ from transformers import GenerationConfig
 from cudt.data.loader import n_batches
 from cudt.data.text import Columns, read_files
 from cudt.models.causal import Causal
-from cudt.noise import NoiseSource, example_generator, signal_noise, usable
+from cudt.noise import NoiseSource, example_generator, noise_kind, usable
 from cudt.runs.run import Run
 from cudt.tasks.alpaca import Alpaca, prompt_tokens
 from cudt.training.train import load, sigma_of
@@ -215,7 +215,7 @@ class NoiseStream:
     def __call__(self, embeddings: Tensor) -> Tensor:
         new = self._lengths or [embeddings.shape[1]] * len(embeddings)
         self._lengths = None
-        drawn, kind = torch.zeros(embeddings.shape), signal_noise(self._noise.kind)
+        drawn, kind = torch.zeros(embeddings.shape), noise_kind(self._noise.kind)
         for row, (length, generator) in enumerate(zip(new, self._generators, strict=True)):
             drawn[row, -length:] = kind.standard((length, embeddings.shape[2]), generator)
         noise = sent(drawn.to(embeddings.dtype), embeddings.device)

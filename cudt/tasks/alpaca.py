@@ -193,28 +193,22 @@ def build(config: sections.Alpaca, data_root: Path | None, pretrained: str | Non
     """The task: `data_seed` draws what is held out for test and validation, then limits apply."""
 
     @functools.cache
-    def splits() -> dict[Split, list[Row]]:
+    def drawn() -> list[Row]:
         source, name = _source(config, data_root)
-        records = source.read(name, COLUMNS, data_root)
-        rows = [Row(str(row), texts[:2], texts[2]) for row, texts in enumerate(records.texts)]
-        order = np.random.default_rng(config.data_seed).permutation(len(rows)).tolist()
-        n_test = round(config.test_share * len(rows))
-        end = n_test + round(config.validation_share * len(rows))
-        found: dict[Split, list[int]] = {
-            "test": order[:n_test],
-            "validation": order[n_test:end],
-            "train": order[end:],
-        }
-        if not all(found.values()):
-            raise UserError(f"task.name: {len(rows)} instructions are too few for three splits")
-        limit = config.limit
-        return {
-            split: [rows[row] for row in own[: getattr(limit, split)]]
-            for split, own in found.items()
-        }
+        texts = source.read(name, COLUMNS, data_root).texts
+        order = np.random.default_rng(config.data_seed).permutation(len(texts)).tolist()
+        return [Row(str(row), texts[row][:2], texts[row][2]) for row in order]
 
-    tokenizer = load_tokenizer(pretrained, data_root)
-    return Alpaca(lambda split: splits()[split], tokenizer, config.max_length)
+    def rows(split: Split) -> list[Row]:
+        every = drawn()
+        n_test = round(config.test_share * len(every))
+        end = n_test + round(config.validation_share * len(every))
+        if not 0 < n_test < end < len(every):
+            raise UserError(f"task.name: {len(every)} instructions are too few for three splits")
+        parts = {"test": every[:n_test], "validation": every[n_test:end], "train": every[end:]}
+        return parts[split][: getattr(config.limit, split)]
+
+    return Alpaca(rows, load_tokenizer(pretrained, data_root), config.max_length)
 
 
 def _source(config: sections.Alpaca, data_root: Path | None) -> tuple[Source, str]:

@@ -90,7 +90,6 @@ class Alpaca(TextTask):
 
     metric_name = "token_accuracy"
     higher_is_better = True
-    has_token_answers = True
 
     def tokenised(self, rows: Sequence[Row]) -> list[Dialogue]:
         """The examples that have a response; warns of those that are cut or skipped."""

@@ -115,11 +115,6 @@ def assemble(
     settings = recipe.settings
     layerwise = assemble_model(recipe, data_root, torch.device("cpu") if is_asked_for() else device)
     task, f_0 = layerwise.task, settings.descent.reference
-    if settings.readout.tokens is not None and not task.has_token_answers:
-        raise errors.UserError(
-            f"readout.tokens: task {settings.task.name} has one answer per example, not one per "
-            "token; remove readout.tokens"
-        )
     f_0 = task.reference_loss() if f_0 == "auto" else f_0
     descent = descent_of(settings.descent, layerwise.model.n_layers, f_0)
     return layerwise, make_objective(settings.objective, descent)

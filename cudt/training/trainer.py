@@ -345,9 +345,11 @@ class Trainer:
         # Process i of n has batches i, i + n, i + 2n, …
         in_order = itertools.chain(*zip(*gather_object([mine]), strict=True))
         measured = Measurement.joined([*in_order][: n_batches(examples, size)])
-        if self.task.windows_of_clips:
-            return measured.grouped(self.task.independent(measured.ids))
-        return measured
+        if not self.task.windows_of_clips:
+            return measured
+        clips = [name.rpartition("/")[0] for name in measured.ids]
+        # One clip has no standard error; that over its windows is better than none.
+        return measured.grouped(clips if len(set(clips)) > 1 else measured.ids)
 
     def measure_sigma(self) -> float:
         """σ_x of the training data."""

@@ -18,7 +18,6 @@ from cudt.data.video import Footage, digest_of
 from cudt.tasks.base import SEEN, SPLITS, Split, build_task, missing_data
 from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import DataWarning, UserError
-from tests.shapes import tiny_videos
 from tests.videos import drift, noise, write_frames, write_video
 
 REAL = os.environ.get("CUDT_DATA_ROOT")
@@ -90,13 +89,6 @@ def test_the_fingerprint_changes_with_the_data():
 def test_clips_of_the_training_data_are_reported():
     with pytest.warns(DataWarning, match="test data: 1 of 1 are also in the training data"):
         task(clip("a", 24), clip("c2", 13, seed=2)).examples("test")
-
-
-def test_windows_of_one_clip_are_one_measurement():
-    made = tiny_videos()
-    assert made.independent(["a/0", "a/1", "b/0"]) == ["a", "a", "b"]
-    # One clip has no standard error; that over its windows is better than none.
-    assert made.independent(["a/0", "a/1"]) == ["a/0", "a/1"]
 
 
 # ---------------------------------------------------------------- loss and metrics

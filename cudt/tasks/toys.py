@@ -122,7 +122,7 @@ def shapes(
         for number in range(getattr(config, split)):
             frames = make_clip(rng, config.clip_length, config.size)
             clips.append(Footage(f"clip-{number}", frames, digest_of(frames)))
-    return VideoDenoising(config, footage.__getitem__, has_validation=True)
+    return VideoDenoising(config, footage.__getitem__)
 
 
 def make_clip(rng: np.random.Generator, length: int, size: int) -> Frames:

@@ -47,7 +47,7 @@ def task(*train: Footage, **changes: Any) -> VideoDenoising:
     }
     settings = {"name": "video", "frames": 4, "stride": 2, "size": 6, "validation_share": 0.25}
     section = VideoSection.model_validate({**settings, **changes})
-    return VideoDenoising(section, lambda split: clips[split], has_validation=False)
+    return VideoDenoising(section, lambda split: clips[split])
 
 
 def starts(made: VideoDenoising, split: Split) -> dict[str, list[int]]:

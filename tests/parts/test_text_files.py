@@ -1,4 +1,4 @@
-"""Texts and labels from files and datasets of the hub, and their tokens."""
+"""Texts and labels from files and datasets of the hub."""
 
 from __future__ import annotations
 

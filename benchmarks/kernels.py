@@ -22,8 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.bench import Bench, Outcome, interleaved
 from cudt import noise
 from cudt.config import recipe
-from cudt.models.vocabulary import HeadGradient, TokenLogits
-from cudt.noise import NoiseSource, SignalShape
+from cudt.models.vocabulary import TokenLogits
+from cudt.noise import NoiseSource
 from cudt.training.train import assemble_model
 
 # ---------------------------------------------------------------- a readout over a vocabulary
@@ -42,7 +42,9 @@ def vocabulary_readout(folder: Path) -> list[Outcome]:
 
 
 def readout_ratios(tokens: int, width: int, words: int, trained: bool) -> list[float]:
-    """ours ÷ the products for logits, states and (if it is trained) head, and nothing else."""
+    """ours ÷ the products for logits, states and (if it is trained) logits again and head, and
+    nothing else.
+    """
     torch.manual_seed(0)
     states = torch.randn(tokens, width, requires_grad=True)
     head = nn.Linear(width, words, bias=False).requires_grad_(trained)
@@ -56,9 +58,7 @@ def readout_ratios(tokens: int, width: int, words: int, trained: bool) -> list[f
     )
 
     def ours() -> None:
-        gradient = HeadGradient(weights)
-        answer = TokenLogits(states, head).adding_to(gradient, 0)
-        losses = answer.mean_losses({"labels": labels})
+        losses = TokenLogits(states, head).mean_losses({"labels": labels})
         (losses * weights).sum().backward()
         states.grad = head.weight.grad = None
 
@@ -67,6 +67,7 @@ def readout_ratios(tokens: int, width: int, words: int, trained: bool) -> list[f
         torch.mm(states, head.weight.t(), out=logits)
         torch.mm(logits, head.weight, out=of_states)
         if trained:
+            torch.mm(states, head.weight.t(), out=logits)
             torch.mm(logits.t(), states, out=of_head)
 
     return interleaved(ours, products, rounds=5)
@@ -124,7 +125,7 @@ def dust_training_step() -> Callable[[], None]:
     optimizer = torch.optim.Adam(weights, lr=1e-5, fused=True)
 
     def step() -> None:
-        values = losses(batch, drawn).mean(1)
+        values = losses(batch, lambda *_: drawn).mean(1)
         (values.log() * torch.linspace(0.1, 1.0, len(values))).sum().backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
@@ -179,13 +180,13 @@ class OnMeta:
 def launches(examples: int, tokens: int, width: int) -> list[float]:
     """CPU seconds of drawing noise for a batch, five times after one to warm up."""
     draw, on_cpu = NoiseSource("gaussian", 0.5, "train 0 0").draw, noise.example_generator
-    shape = SignalShape([tokens] * examples, tokens, (width,))
-    ids = [str(number) for number in range(examples)]
+    ids, lengths = [str(number) for number in range(examples)], [tokens] * examples
+    shape, device = (examples, tokens, width), torch.device("meta")
     with (
-        mock.patch.object(noise, "signal_noise", return_value=OnMeta()),
+        mock.patch.object(noise, "noise_kind", return_value=OnMeta()),
         mock.patch.object(noise, "example_generator", lambda seed, name, _: on_cpu(seed, name)),
     ):
-        work = lambda: 0.4 * draw(ids, shape, torch.device("meta"))  # noqa: E731
+        work = lambda: 0.4 * draw(ids, lengths, shape, device=device)  # noqa: E731
         return [cpu_seconds(work) for _ in range(6)][1:]
 
 

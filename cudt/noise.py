@@ -20,16 +20,13 @@ import string
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cudt.config import plugins
-from cudt.config.levels import (
-    GAMMA,
-    PROBABILITY,
-)
 from cudt.utils.errors import UserError
 
 CPU = torch.device("cpu")
@@ -40,7 +37,6 @@ ALPHABET = string.ascii_letters + string.digits + string.punctuation + " "
 class SignalNoise(ABC):
     """Noise that is added to embeddings or pixels, at σ = γ·σ_x."""
 
-    scale = GAMMA
     is_added = True
 
     @abstractmethod
@@ -51,7 +47,6 @@ class SignalNoise(ABC):
 class TextNoise(ABC):
     """Noise in source texts, before tokenisation. No model is trained with it."""
 
-    scale = PROBABILITY
     is_added = False
 
     @abstractmethod
@@ -67,7 +62,6 @@ class Gaussian(SignalNoise):
     """ε ~ N(0, 1) for each entry of the signal."""
 
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
-        """Independent standard normal numbers."""
         return torch.randn(tuple(shape), generator=generator, device=generator.device)
 
 
@@ -75,7 +69,6 @@ class Uniform(SignalNoise):
     """ε ~ U(−√3, √3) for each entry of the signal, which has variance 1, too."""
 
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
-        """Independent uniform numbers."""
         drawn = torch.rand(tuple(shape), generator=generator, device=generator.device)
         return (2 * drawn - 1) * math.sqrt(3)
 
@@ -91,7 +84,6 @@ class Discrete(TextNoise):
     def corrupt(
         self, texts: Sequence[str], level: float, seed: int | str, example_id: str
     ) -> tuple[str, ...]:
-        """The texts of one example at level p."""
         generator = np.random.default_rng(example_seed(seed, example_id))
         return tuple(self._corrupted(text, level, generator) for text in texts)
 
@@ -111,33 +103,12 @@ class Discrete(TextNoise):
 GAUSSIAN, UNIFORM, DISCRETE = Gaussian(), Uniform(), Discrete()
 
 
-def noise_kind(name: str) -> SignalNoise | TextNoise:
-    """A kind of noise, by its name in a recipe."""
-    found: SignalNoise | TextNoise = plugins.implementation("noise", name)
-    return found
-
-
-def signal_noise(name: str) -> SignalNoise:
-    """The same for a noise that is added to the signal; a ValueError for others."""
-    kind = noise_kind(name)
-    if not isinstance(kind, SignalNoise):
-        raise ValueError(f"noise '{name}' changes texts; expected one that is added, like gaussian")
-    return kind
+def noise_kind(name: str) -> Any:
+    """A kind of noise, a `SignalNoise` or a `TextNoise`, by its name in a recipe."""
+    return plugins.implementation("noise", name)
 
 
 # ---------------------------------------------------------------- draws
-
-
-@dataclass(frozen=True)
-class SignalShape:
-    """The shape of a batch's signal, (examples, positions, …), known before it is computed."""
-
-    lengths: Sequence[int]
-    """The number of positions of each example before its padding."""
-    positions: int
-    features: tuple[int, ...]
-    """The shape of the signal at one position."""
-    dtype: torch.dtype = torch.float32
 
 
 @dataclass(frozen=True)
@@ -148,9 +119,22 @@ class NoiseSource:
     sigma_x: float
     seed: int | str
 
-    def draw(self, ids: Sequence[str], shape: SignalShape, device: torch.device = CPU) -> Tensor:
-        """σ_x·ε for a batch, with the shape of its signal and 0 at padded positions."""
-        return usable(self.sigma_x) * standard_noise(self.kind, self.seed, ids, shape, device)
+    def draw(
+        self,
+        ids: Sequence[str],
+        lengths: Sequence[int],
+        shape: Sequence[int],
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = CPU,
+    ) -> Tensor:
+        """σ_x·ε for a batch whose signal has a shape, (examples, positions, …); drawn on a device.
+        Positions behind the length of an example are padding, which gets 0.
+        """
+        kind, drawn = noise_kind(self.kind), torch.zeros(*shape, dtype=dtype, device=device)
+        for row, example_id, length in zip(drawn, ids, lengths, strict=True):
+            generator = example_generator(self.seed, example_id, device)
+            row[:length] = kind.standard((length, *shape[2:]), generator)
+        return usable(self.sigma_x) * drawn
 
 
 def usable(sigma_x: float) -> float:
@@ -159,23 +143,8 @@ def usable(sigma_x: float) -> float:
         return sigma_x
     raise UserError(
         f"σ_x = {sigma_x:g}: the clean signal (pixels, or embeddings of tokens) is constant or not "
-        "finite, so noise of σ = γ·σ_x has no meaning; check the data and the pretrained weights, "
-        "or use γ = 0 or discrete noise"
+        "finite; check the data and the pretrained weights, or use γ = 0 or discrete noise"
     )
-
-
-def standard_noise(
-    kind: str, seed: int | str, ids: Sequence[str], shape: SignalShape, device: torch.device = CPU
-) -> Tensor:
-    """ε for a batch, drawn on a device; nothing is drawn for padding."""
-    noise = signal_noise(kind)
-    drawn = torch.zeros(
-        len(ids), shape.positions, *shape.features, dtype=shape.dtype, device=device
-    )
-    for row, example_id, length in zip(drawn, ids, shape.lengths, strict=True):
-        generator = example_generator(seed, example_id, device)
-        row[:length] = noise.standard((length, *shape.features), generator)
-    return drawn
 
 
 def example_generator(

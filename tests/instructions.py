@@ -24,14 +24,9 @@ def write_instructions(folder: Path, count: int = 40) -> Path:
     rows = []
     for number in range(count):
         colour = COLOURS[number % len(COLOURS)]
-        with_input = number % 2 == 1
-        rows.append(
-            {
-                "instruction": f"Repeat number {number}." if with_input else f"Say {colour}.",
-                "input": colour if with_input else "",
-                "output": f"{colour} {colour}",
-            }
-        )
+        asked = (f"Repeat number {number}.", colour) if number % 2 else (f"Say {colour}.", "")
+        row = (*asked, f"{colour} {colour}")
+        rows.append(dict(zip(("instruction", "input", "output"), row, strict=True)))
     path = folder / "own.json"
     path.write_text(json.dumps(rows), encoding="utf-8")
     return path

@@ -20,13 +20,13 @@ from cudt.models import causal  # noqa: E402
 from cudt.models.causal import Causal  # noqa: E402
 from cudt.tasks.alpaca import Alpaca  # noqa: E402
 from cudt.tasks.base import IGNORED  # noqa: E402
+from cudt.tasks.text import Row  # noqa: E402
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = """a an and awful bad boring but dull film fine good great it lovely moving movie not of
 plot poor story the this was weak with acting cast . , ! ?""".split()
-VOCABULARY = {
-    word: index for index, word in enumerate([*SPECIAL, *"abcdefghijklmnopqrstuvwxyz"[1:], *WORDS])
-}
+_KNOWN = [*SPECIAL, *"bcdefghijklmnopqrstuvwxyz", *WORDS]
+VOCABULARY = {word: index for index, word in enumerate(_KNOWN)}
 _TEXT: dict[str, Any] = {
     "vocab_size": len(VOCABULARY),
     "hidden_size": 16,
@@ -172,7 +172,8 @@ def save_causal(folder: Path, config: Any) -> str:
 def tiny_pretrained(folder: Path, family: str = "bert", **changes: Any) -> str:
     """Save a random encoder of a family with its tokenizer; returns what a recipe calls it."""
     config = changed(CONFIGS[family], **changes)
-    save_random(folder, config)
+    torch.manual_seed(0)
+    AutoModel.from_config(config).save_pretrained(folder)
     has_types = getattr(config, "type_vocab_size", 0) > 1
     tiny_tokenizer(pairs_have_types=has_types).save_pretrained(folder)
     return str(folder)
@@ -183,20 +184,11 @@ def tiny_vision(
 ) -> str:
     """Save a random encoder of images with an image processor of ViT's; returns what a recipe calls
     it."""
-    save_random(folder, changed(IMAGE_CONFIGS[family], **changes))
-    save_processor(folder, **(processor or {}))
-    return str(folder)
-
-
-def save_random(folder: Path, config: Any) -> None:
     torch.manual_seed(0)
-    AutoModel.from_config(config).save_pretrained(folder)
-
-
-def save_processor(folder: Path, **settings: Any) -> None:
-    """ViT's image processor for 16 × 16 pixels; the one that does not need torchvision."""
-    size = {"height": 16, "width": 16}
-    transformers.ViTImageProcessorPil(**{"size": size, **settings}).save_pretrained(folder)
+    AutoModel.from_config(changed(IMAGE_CONFIGS[family], **changes)).save_pretrained(folder)
+    settings = {"size": {"height": 16, "width": 16}, **(processor or {})}
+    transformers.ViTImageProcessorPil(**settings).save_pretrained(folder)
+    return str(folder)
 
 
 # ---------------------------------------------------------------- causal models and their batches
@@ -205,9 +197,8 @@ ROWS = [[0, 30, 40, 38, 77, 3, 1], [0, 46, 34, 3], [0, 50, 51, 33, 41, 35, 99, 1
 
 
 def instructions(max_length: int = 100) -> Alpaca:
-    rows: list[tuple[str, tuple[str, ...]]] = [("0", ("Say.", "", "red"))]
-    splits: Any = {"train": rows, "validation": rows, "test": rows}
-    return Alpaca(lambda: splits, tiny_llama_tokenizer(), max_length)
+    rows = [Row("0", ("Say.", ""), "red")]
+    return Alpaca(lambda split: rows, tiny_llama_tokenizer(), max_length)
 
 
 def build_causal(folder: str, max_length: int = 100, **changes: Any) -> Causal:

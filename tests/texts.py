@@ -13,29 +13,19 @@ def write_reviews(folder: Path) -> None:
     """`train.csv` with 60 reviews, sorted by opinion, and `test.csv` with 30."""
     rng = random.Random(0)
     for name, size in (("train", 60), ("test", 30)):
-        rows = [
-            (_review(rng, number * 2 < size), "bad" if number * 2 < size else "good")
-            for number in range(size)
-        ]
-        (folder / f"{name}.csv").write_text(
-            "review,opinion\n" + "".join(f'"{text}",{label}\n' for text, label in rows)
-        )
+        opinions = ["bad" if number * 2 < size else "good" for number in range(size)]
+        rows = [f'"{_review(rng, opinion == "bad")}",{opinion}' for opinion in opinions]
+        (folder / f"{name}.csv").write_text("\n".join(["review,opinion", *rows, ""]))
 
 
 def _review(rng: random.Random, bad: bool) -> str:
     subjects = rng.sample(("film", "plot", "story", "cast", "acting"), rng.randint(1, 3))
-    return (
-        " and ".join(
-            f"the {subject} was {rng.choice(BAD if bad else GOOD)}" for subject in subjects
-        )
-        + "."
-    )
+    clauses = [f"the {subject} was {rng.choice(BAD if bad else GOOD)}" for subject in subjects]
+    return " and ".join(clauses) + "."
 
 
-def write_recipe(folder: Path, pretrained: str, **model: str) -> Path:
+def write_recipe(folder: Path, pretrained: str) -> Path:
     """A recipe for the reviews in a folder: seconds of training, every path through the code."""
-    section = {"name": "encoder", "pretrained": pretrained, **model}
-    lines = "".join(f"  {key}: {value}\n" for key, value in section.items())
     path = folder / "own.yaml"
     path.write_text(
         f"""reproduces: nothing
@@ -48,8 +38,8 @@ task:
   text: review
   label: opinion
   max_length: 16
-model:
-{lines}descent:
+model: {{name: encoder, pretrained: {pretrained}}}
+descent:
   alpha: 0.1
 training:
   epochs: 2

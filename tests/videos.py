@@ -16,10 +16,10 @@ def noise(seed: int, *shape: int) -> Frames:
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-def write_frames(folder: Path, frames: Frames, suffix: str = "tif", first: int = 1) -> Path:
+def write_frames(folder: Path, frames: Frames, suffix: str = "tif") -> Path:
     """`001.tif` and so on, of a size and mode that the frames have."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number, frame in enumerate(frames, first):
+    for number, frame in enumerate(frames, 1):
         Image.fromarray(frame).save(folder / f"{number:03d}.{suffix}")
     return folder
 

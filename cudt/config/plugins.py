@@ -30,7 +30,7 @@ DEFINES = {
 BUILT_IN: dict[str, dict[str, str]] = {
     "model": {
         **{name: f"cudt.models.{name}" for name in ("causal", "dust", "encoder", "unrolled")},
-        **{"unrolled_video": "cudt.models.unrolled", "vit": "cudt.models.vit"},
+        **{"unrolled_video": "cudt.models.unrolled:video", "vit": "cudt.models.vit"},
     },
     "task": {
         "alpaca": "cudt.tasks.alpaca",

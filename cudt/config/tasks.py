@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -59,13 +59,9 @@ class TextSection(HubSection):
 class Imdb(TextSection):
     """Keys of IMDb, which has 25,000 training reviews and 25,000 test reviews."""
 
-    n_classes: ClassVar[int] = 2
-
 
 class Mnli(TextSection):
     """Keys of MNLI. The labels of its test split are not public: a validation split serves."""
-
-    n_classes: ClassVar[int] = 3
 
     max_length: Length | None = 128
     """Most tokens of a pair; null for the model's own limit, at most 512."""
@@ -112,8 +108,6 @@ class Alpaca(HubSection):
 
 class Reviews(NamedSection):
     """How many reviews to generate, and with which seed."""
-
-    n_classes: ClassVar[int] = 2
 
     train: Count = 4000
     """Training reviews to generate."""

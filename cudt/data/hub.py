@@ -124,16 +124,6 @@ def check(name: str, data_root: Path | None) -> None:
         raise UserError(f"model '{name}' is not on this machine; {_how_to_get(name, data_root)}")
 
 
-def commit_of(name: str, data_root: Path | None) -> str | None:
-    """The commit on the hub of a model that was loaded; None for a model in a folder."""
-    if local_folder(name, data_root) is not None:
-        return None
-    # The cache has a folder for each commit, and knows which one a branch or a tag was when it was
-    # last downloaded.
-    config = _cached_config(name)
-    return config.parent.name if config else None
-
-
 def local_folder(name: str, data_root: Path | None) -> Path | None:
     """The folder of a model: in an installed package, a path, or below the data root; None if there
     is none, or if the recipe names a version on the hub (`model.revision`).

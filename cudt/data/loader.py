@@ -124,11 +124,6 @@ def shared(items: Sequence[Item], share: Share) -> list[Item]:
     return [*items, *[*items[-1:]] * (-len(items) % step)][first::step]
 
 
-def lengths_of(batch: Batch) -> list[int]:
-    """The number of tokens of each text of a batch, without padding."""
-    return batch[TOKEN_COUNTS] if TOKEN_COUNTS in batch else batch["attention_mask"].sum(1).tolist()
-
-
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """The batch with its tensors on a device; the CPU does not wait until they are there."""
     moved = {key: sent(value, device) for key, value in batch.items() if isinstance(value, Tensor)}
@@ -140,10 +135,12 @@ def _n_workers(asked: Workers, device: torch.device) -> int:
 
 
 def _collated(task: Any, examples: Sequence[Any], indices: Sequence[int]) -> Batch:
-    """A batch on the CPU; of texts, with the number of tokens of each (`lengths_of`)."""
-    batch = task.collate([examples[index] for index in indices])
-    # Counted now: once the mask is on an accelerator, counting means waiting for it.
-    return {**batch, TOKEN_COUNTS: lengths_of(batch)} if "attention_mask" in batch else batch
+    """A batch on the CPU; of texts, with the number of tokens of each."""
+    batch: Batch = task.collate([examples[index] for index in indices])
+    if "attention_mask" in batch:
+        # Counted now: once the mask is on an accelerator, counting means waiting for it.
+        batch[TOKEN_COUNTS] = batch["attention_mask"].sum(1).tolist()
+    return batch
 
 
 def _ignore_ctrl_c(worker: int) -> None:

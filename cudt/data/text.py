@@ -1,9 +1,8 @@
-"""Texts and labels from files or from a dataset of the Hugging Face hub, and their tokens."""
+"""Texts and labels from files or from a dataset of the Hugging Face hub."""
 
 from __future__ import annotations
 
 import glob
-import hashlib
 import json
 import re
 import shlex
@@ -14,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from cudt.data import hub
@@ -50,21 +48,24 @@ class Records:
 
     texts: list[tuple[str, ...]]
     labels: list[Label]
-    commit: str | None = None
-    """The commit of the hub's dataset that they come from; None for files."""
 
 
 @dataclass(frozen=True)
-class HubSet:
-    """A dataset of the hub, or its parquet files below the data root, in the hub's folders."""
+class Source:
+    """Your own files, or a dataset of the hub, which may also be parquet files below the data root
+    in the hub's folders.
+    """
 
-    repository: str
+    repository: str | None = None
+    """The dataset of the hub; None for files."""
     subset: str | None = None
     revision: str | None = None
     """The version on the hub, for which files below the data root are not read."""
 
     def read(self, split: str, columns: Columns, data_root: Path | None) -> Records:
-        """A split from its files below the data root, else from the hub's cache or the hub."""
+        """A split from its files, else from the hub's cache or the hub; without a repository, the
+        files that `split` names.
+        """
         if files := self._files(split, data_root):
             return read_files(files, columns)
         import datasets  # takes long
@@ -80,7 +81,7 @@ class HubSet:
             # Without the hub, `datasets` reads the version that it read last.
             if offline and self.revision not in (None, commit):
                 raise ValueError(f"the cache has commit {commit}, not '{self.revision}'")
-        return _picked(table.to_pandas(), source, columns, commit)
+        return _picked(table.to_pandas(), source, columns)
 
     def find(self, split: str, data_root: Path | None) -> None:
         """Refuse a split if neither its files nor the hub nor its cache is here."""
@@ -88,19 +89,20 @@ class HubSet:
             return
         import datasets  # takes long
 
-        if not Path(
-            datasets.config.HF_DATASETS_CACHE, self.repository.replace("/", "___")
-        ).is_dir():
+        cache = Path(datasets.config.HF_DATASETS_CACHE)
+        if not (cache / str(self.repository).replace("/", "___")).is_dir():
             raise UserError(
                 f"dataset {self.repository}: split '{split}' is not on this machine; "
                 f"{self._how_to_get(data_root)}"
             )
 
     def _folder(self, data_root: Path | None) -> Path:
-        return (data_root or DEFAULT_ROOT) / self.repository.split("/")[-1]
+        return (data_root or DEFAULT_ROOT) / str(self.repository).split("/")[-1]
 
     def _files(self, split: str, data_root: Path | None) -> list[Path]:
-        """The files of a split below the data root: `glue/mnli/train-00000-of-00001.parquet`."""
+        """Your own files, or those of a split: `glue/mnli/train-00000-of-00001.parquet`."""
+        if self.repository is None:
+            return find_files(split, data_root)
         folder = self._folder(data_root) / (self.subset or "data")
         return sorted(folder.glob(f"{split}-*.parquet")) if self.revision is None else []
 
@@ -142,15 +144,13 @@ def _table(file: Path) -> pd.DataFrame:
         return _READERS[file.suffix.lower()](file)
 
 
-def _picked(
-    table: pd.DataFrame, source: str, columns: Columns, commit: str | None = None
-) -> Records:
+def _picked(table: pd.DataFrame, source: str, columns: Columns) -> Records:
     """The texts and labels of a table."""
     for name in columns.optional:
         table[name] = table[name].fillna("") if name in table else ""
     texts = [_column(table, source, name, "text") for name in columns.text]
     labels = [] if columns.label is None else _column(table, source, columns.label, "label")
-    return Records(list(zip(*texts, strict=True)), labels, commit)
+    return Records(list(zip(*texts, strict=True)), labels)
 
 
 def _column(table: pd.DataFrame, source: str, name: str, kind: str) -> list[Any]:
@@ -177,35 +177,3 @@ def _label(cell: Any) -> Label | None:
         word = cell.strip()
         return int(word) if re.fullmatch(r"0|-?[1-9][0-9]*", word) else word or None
     return int(cell) if isinstance(cell, int | float) and cell == cell // 1 else None
-
-
-# ---------------------------------------------------------------- tokens
-
-
-def tokenise(
-    tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int
-) -> list[dict[str, np.ndarray[Any, Any]]]:
-    """The tokenizer's inputs for each example. Pairs are joined with the tokenizer's separator."""
-    parts = [list(part) for part in zip(*texts, strict=True)]
-    encoded = tokenizer(*parts, truncation=True, max_length=max_length, return_attention_mask=False)
-    # An empty text to which the tokenizer adds nothing becomes one unknown token.
-    nothing = {name: [0] for name in encoded} | {"input_ids": [tokenizer.unk_token_id or 0]}
-    return [
-        {name: np.asarray(encoded[name][row] or nothing[name], np.int32) for name in encoded}
-        for row in range(len(texts))
-    ]
-
-
-def digest_of(tokenizer: Any, texts: Sequence[tuple[str, ...]], max_length: int) -> str:
-    """A hash of everything that the tokens of some texts depend on."""
-    backend = tokenizer.backend_tokenizer
-    # It keeps the truncation of its last call; every call sets it, and the hash has it separately.
-    backend.no_truncation()
-    backend.no_padding()
-    settings = ["1", backend.to_str(), tokenizer.truncation_side, *tokenizer.model_input_names]
-    parts = [part for one in texts for part in (str(len(one)), *one)]
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (*settings, str(max_length), *parts):
-        content = part.encode()
-        digest.update(len(content).to_bytes(8, "little") + content)
-    return digest.hexdigest()

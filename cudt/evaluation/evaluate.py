@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from cudt.config.levels import parse_levels, training_level
+from cudt.config.levels import parse_levels, scale_of, training_level
 from cudt.config.other_data import OtherData
 from cudt.config.schema import Evaluation
 from cudt.evaluation import exits, samples
@@ -58,7 +58,7 @@ class Grid:
 
     def levels(self, kind: str, settings: Evaluation) -> list[float]:
         """The levels of one kind: γ for noise on embeddings or pixels, p for noise in texts."""
-        scale = noise_kind(kind).scale
+        scale = scale_of(kind)
         given = {"gammas": self.gammas, "probabilities": self.probabilities}.get(scale.setting)
         return settings.levels(scale) if given is None else parse_levels(given, scale)
 

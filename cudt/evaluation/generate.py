@@ -27,9 +27,9 @@ from transformers import GenerationConfig
 from cudt.data.loader import n_batches
 from cudt.data.text import Columns, read_files
 from cudt.models.causal import Causal
-from cudt.noise import NoiseSource, example_generator, signal_noise, usable
+from cudt.noise import NoiseSource, example_generator, noise_kind, usable
 from cudt.runs.run import Run
-from cudt.tasks.alpaca import Alpaca, fitted_prompt
+from cudt.tasks.alpaca import Alpaca, prompt_tokens
 from cudt.training.train import load, sigma_of
 from cudt.utils.device import DeviceName, sent
 from cudt.utils.errors import DataWarning, UserError
@@ -186,10 +186,9 @@ def _prompt(model: Causal, task: Alpaca, one: Instruction, max_new_tokens: int) 
     context.
     """
     most = (model.context_length or sys.maxsize) - max_new_tokens
-    fitted = fitted_prompt(task.tokenizer, one.instruction, one.input, most)
-    if fitted is None:
+    prompt, is_cut = prompt_tokens(task.tokenizer, one.instruction, one.input, most)
+    if not prompt:
         raise UserError(f"--max-new-tokens {max_new_tokens}: leaves {most} tokens for the prompt")
-    prompt, is_cut = fitted
     if is_cut:
         cut = f"instruction {int(one.id) + 1}: truncated to {most} tokens"
         warnings.warn(cut, DataWarning, stacklevel=2)
@@ -216,7 +215,7 @@ class NoiseStream:
     def __call__(self, embeddings: Tensor) -> Tensor:
         new = self._lengths or [embeddings.shape[1]] * len(embeddings)
         self._lengths = None
-        drawn, kind = torch.zeros(embeddings.shape), signal_noise(self._noise.kind)
+        drawn, kind = torch.zeros(embeddings.shape), noise_kind(self._noise.kind)
         for row, (length, generator) in enumerate(zip(new, self._generators, strict=True)):
             drawn[row, -length:] = kind.standard((length, embeddings.shape[2]), generator)
         noise = sent(drawn.to(embeddings.dtype), embeddings.device)

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from cudt.config.schema import Recipe
 from cudt.data.loader import Batch, batches, n_batches
-from cudt.models.layer_losses import LayerwiseLosses, with_noise
+from cudt.models.layer_losses import LayerwiseLosses, draw_noise
 from cudt.noise import NoiseSource, TextNoise, noise_kind
 from cudt.tasks.base import Split
+from cudt.utils.device import sent
 from cudt.utils.text import Track
 
 #: What a layer has of each example; 14 bytes.
@@ -62,8 +63,10 @@ def _batches(
     device, how = next(layerwise.eval().parameters()).device, settings.evaluation
     found = batches(layerwise.task, examples, how.batch_size, device, settings.loading.workers)
     is_bf16 = how.precision == "bf16"
-    for batch, drawn in with_noise(layerwise.model, found, noise if any(levels) else None):
-        at_levels = []
+    for batch in found:
+        at_levels, drawn = [], None
+        if noise is not None and any(levels):
+            drawn = sent(draw_noise(batch, *layerwise.model.signal(batch), noise), device)
         for level in levels:
             with torch.autocast(device.type, torch.bfloat16, enabled=is_bf16):
                 scaled = level * drawn if drawn is not None and level else None
@@ -81,7 +84,7 @@ def _rows(layerwise: LayerwiseLosses, batch: Batch, noise: Tensor | None) -> Ten
     noisy = signal if noise is None else signal + noise
     nothing = torch.full((len(batch["ids"]),), torch.nan, dtype=torch.double, device=noisy.device)
     weights = task.weights(batch).to(nothing)
-    rows = [weights, task.scores(noisy.double(), batch) if task.input_is_answer else nothing]
+    rows = [weights, task.scores(noisy.double(), batch) if task.has_pictures else nothing]
     probabilities = getattr(task, "probabilities", None)
 
     def read(state: Tensor) -> None:

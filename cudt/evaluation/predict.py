@@ -79,7 +79,7 @@ def predict(
     for batch in batches(task, given, size, on):
         rows = [int(one) for one in batch["ids"]]
         probabilities[rows], layers[rows] = _read(layerwise, batch, threshold)
-    classes = [*task.classes] or [*range(task.n_classes)]
+    classes = [*task.classes]
     labels = [classes[index] for index in probabilities.argmax(-1)]
     return Predictions(labels, probabilities, classes, layers, layerwise.model.n_layers)
 

@@ -70,7 +70,8 @@ def picture(
     model, task = layerwise.eval().model, layerwise.task
     device = next(layerwise.parameters()).device
     batch = to_device(task.collate([example]), device)
-    signal, drawn = model.signal(batch)[0], draw_noise(model, batch, noise).to(device)
+    signal, mask = model.signal(batch)
+    drawn = draw_noise(batch, signal, mask, noise).to(device)
     depth = model.n_layers
     chosen = np.unique(np.linspace(0, depth - 1, min(depth, _MOST_LAYERS)).round().astype(int))
     frames: list[Tensor] = []

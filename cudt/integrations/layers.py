@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from cudt.models.causal import has_linear_head
 from cudt.models.own_head import Recording, anatomy_of, evaluating, recording, unwrapped
 from cudt.models.pretrained import first
-from cudt.models.vocabulary import HeadGradient, TokenLogits, positions
+from cudt.models.vocabulary import TokenLogits, positions
 from cudt.tasks.base import IGNORED
 
 Inputs = dict[str, Any]
@@ -73,17 +73,14 @@ class LayerReader:
         layers: Sequence[int],
         weights: Tensor | None,
     ) -> Tensor:
-        """The mean losses of layers over all tokens, with ∂J/∂head if the weights are known."""
+        """The mean losses of layers over all tokens."""
         labels, norm = targets(inputs, shifted=True).reshape(1, -1), self._anatomy.final_norm
         batch = {"labels": labels, "labelled": positions({"labels": labels})}
-        announced = None if weights is None else weights.unsqueeze(1).to(labels.device)
-        gradient, losses = announced is not None and HeadGradient(announced), []
-        for row, (layer, needed) in enumerate(zip(layers, _needed(layers, weights), strict=True)):
+        losses = []
+        for layer, needed in zip(layers, _needed(layers, weights), strict=True):
             with torch.set_grad_enabled(needed):
                 state = first(recorded.states[layer - 1]).flatten(0, 1)[batch["labelled"]]
                 logits = TokenLogits(state if norm is None else norm(state), words)
-                if gradient:
-                    logits = logits.adding_to(gradient, row)
                 losses.append(logits.mean_losses(batch))
         return torch.cat(losses)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cudt.integrations.layers import Inputs
 from cudt.models.layer_losses import deviation
 from cudt.models.own_head import unwrapped
-from cudt.noise import NoiseSource, SignalShape
+from cudt.noise import NoiseSource
 from cudt.utils.errors import UserError
 
 
@@ -54,9 +54,8 @@ class InputNoise:
         assert self.sigma_x is not None, "σ_x is measured before the first update"
         content = example.detach().contiguous().cpu().numpy().tobytes()
         name = hashlib.blake2b(content, digest_size=16).hexdigest()
-        source, size = NoiseSource(self.kind, self.sigma_x, seed), shape[0]
-        whole = SignalShape([size], size, tuple(shape[1:]))
-        return self.gamma * source.draw([name], whole, example.device)[0]
+        source = NoiseSource(self.kind, self.sigma_x, seed)
+        return self.gamma * source.draw([name], shape[:1], (1, *shape), device=example.device)[0]
 
 
 def embeddings_of(model: nn.Module) -> nn.Embedding:

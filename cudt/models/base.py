@@ -13,15 +13,13 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from cudt.config import plugins
 from cudt.config.models import PretrainedSection
 from cudt.config.schema import ModelSection
 from cudt.data import hub
-from cudt.data.loader import Batch, lengths_of
-from cudt.noise import SignalShape
+from cudt.data.loader import Batch
 from cudt.tasks.base import Task
 from cudt.utils.device import survive_torchvision_mismatch
 
@@ -44,14 +42,6 @@ class LayeredModel(nn.Module, ABC):
         """The clean signal X that noise is added to, (examples, positions, …), and a mask of
         unpadded positions; the padding of an example follows its other positions.
         """
-
-    @torch.no_grad()
-    def signal_shape(self, batch: Batch) -> SignalShape:
-        """The shape of the signal of a batch. Override it where it is known without the signal."""
-        with self.weights_outside_passes():
-            signal, mask = self.signal(batch)
-        lengths = mask.sum(1).tolist()
-        return SignalShape(lengths, signal.shape[1], tuple(signal.shape[2:]), signal.dtype)
 
     @abstractmethod
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
@@ -82,12 +72,6 @@ class LayeredModel(nn.Module, ABC):
         states: list[Tensor] = []
         self.visit_layers(signal, batch, states.append)
         return states
-
-
-def embedded_shape(batch: Batch, embedding: nn.Embedding) -> SignalShape:
-    """The shape of a batch of token embeddings, (examples, tokens, width)."""
-    tokens, width = batch["input_ids"].shape[1], embedding.embedding_dim
-    return SignalShape(lengths_of(batch), tokens, (width,), embedding.weight.dtype)
 
 
 def build_model(config: ModelSection, task: Task, data_root: Path | None) -> LayeredModel:

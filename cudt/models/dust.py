@@ -95,18 +95,10 @@ class Dust(PatchModel):
         start = overcomplete_dct(config.patch, config.atoms)
         depth = range(1 if config.tie_layers else config.layers)
         self.dictionaries = nn.ParameterList(nn.Parameter(start.clone()) for _ in depth)
-        self._norms: Tensor | None = None
-
-    def train(self, mode: bool = True) -> Dust:
-        self._norms = None  # weights may have changed since
-        return super().train(mode)
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         x = to_patches(signal, self.patch)
-        norms = None if self.training or torch.is_grad_enabled() else self._norms
-        if norms is None:
-            norms = squared_norm(torch.stack([*self.dictionaries]))
-            self._norms = norms.detach()
+        norms = squared_norm(torch.stack([*self.dictionaries]))
         d, sparsity = self.dictionaries[0], self.layer.sparsity
         # The codes start at 0, and attention on zeros is zero.
         zeros = x.new_zeros(*x.shape[:-1], d.shape[1])

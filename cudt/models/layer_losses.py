@@ -6,17 +6,14 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cudt.data.loader import Batch
+from cudt.data.loader import TOKEN_COUNTS, Batch
 from cudt.models.base import LayeredModel
 from cudt.models.sharding import like
-from cudt.models.vocabulary import HeadGradient, TokenLogits
 from cudt.noise import CPU, NoiseSource
 from cudt.tasks.base import Task
 from cudt.utils.device import sent
@@ -24,6 +21,8 @@ from cudt.utils.errors import UserError
 
 #: How many entries of each frozen weight go into its digest; hashing all of them takes long.
 _DIGESTED = 256
+Noise = Callable[[Tensor, Tensor], Tensor]
+"""What is added to a clean signal, from the signal and the mask of its unpadded positions."""
 
 
 @dataclass(frozen=True)
@@ -80,20 +79,17 @@ class LayerwiseLosses(nn.Module):
     def forward(
         self,
         batch: Batch,
-        noise: Tensor | None = None,
+        noise: Noise | None = None,
         layers: Collection[int] | None = None,
         thinned: Batch | None = None,
         constant: Collection[int] = (),
-        announced: Tensor | None = None,
     ) -> Tensor:
         """Training losses, (layers, examples), of all layers or of the given ones, in order.
 
         `thinned` is the batch with fewer labelled tokens, used for all layers but the last. The
-        losses of `constant` layers have no gradient. `announced` is ∂J/∂losses up to a factor, if
-        it is known: the gradient of a head over a vocabulary is then computed with the losses.
+        losses of `constant` layers have no gradient.
         """
         losses: list[Tensor] = []
-        head = None if announced is None else HeadGradient(announced)
 
         def read(layer: int, state: Tensor) -> None:
             if layers is not None and layer not in layers:
@@ -101,15 +97,13 @@ class LayerwiseLosses(nn.Module):
             counted = batch if thinned is None or layer == self.model.n_layers else thinned
             with torch.set_grad_enabled(torch.is_grad_enabled() and layer not in constant):
                 answer = self.model.readout(state, counted).float()
-                if head is not None and isinstance(answer, TokenLogits):
-                    answer = answer.adding_to(head, len(losses))
                 losses.append(self.task.losses(answer, counted))
 
         self._visit(batch, noise, read)
         return torch.stack(losses)
 
     @torch.no_grad()
-    def judge(self, batch: Batch, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def judge(self, batch: Batch, noise: Noise | None = None) -> tuple[Tensor, Tensor]:
         """Losses and scores, each (layers, examples), in double precision and without gradients."""
         judged: list[tuple[Tensor, Tensor]] = []
 
@@ -122,12 +116,12 @@ class LayerwiseLosses(nn.Module):
         return torch.stack(losses), torch.stack(scores)
 
     def _visit(
-        self, batch: Batch, noise: Tensor | None, read: Callable[[int, Tensor], None]
+        self, batch: Batch, noise: Noise | None, read: Callable[[int, Tensor], None]
     ) -> None:
         """Call `read` with each layer's number and state, which can be freed after that."""
         numbers = itertools.count(1)
-        signal, _ = self.model.signal(batch)
-        noisy = signal if noise is None else signal + noise
+        signal, mask = self.model.signal(batch)
+        noisy = signal if noise is None else signal + noise(signal, mask)
         self.model.visit_layers(noisy, batch, lambda state: read(next(numbers), state))
 
     def learned_weights(self) -> dict[str, Tensor]:
@@ -164,29 +158,11 @@ class LayerwiseLosses(nn.Module):
 
 @torch.no_grad()
 def draw_noise(
-    model: LayeredModel, batch: Batch, noise: NoiseSource, device: torch.device = CPU
+    batch: Batch, signal: Tensor, mask: Tensor, noise: NoiseSource, device: torch.device = CPU
 ) -> Tensor:
     """σ_x·ε for the signal of a batch, drawn on a device; γ times this is the noise at level γ."""
-    return noise.draw(batch["ids"], model.signal_shape(batch), device)
-
-
-def with_noise(
-    model: LayeredModel, examples: Iterable[Batch], noise: NoiseSource | None
-) -> Iterator[tuple[Batch, Tensor | None]]:
-    """Each batch with σ_x·ε for its signal, or None without noise. It is drawn on the CPU, by a
-    thread that is one batch ahead of the device.
-    """
-    if noise is None:
-        yield from zip(examples, itertools.repeat(None))
-        return
-    device = next(model.parameters()).device
-    with ThreadPoolExecutor(1) as thread:
-        drawn: Iterator[Any] = (
-            (batch, thread.submit(noise.draw, batch["ids"], model.signal_shape(batch)))
-            for batch in examples
-        )
-        for (batch, drawing), _ in itertools.pairwise(itertools.chain(drawn, [None])):
-            yield batch, sent(drawing.result(), device)
+    lengths = batch[TOKEN_COUNTS] if TOKEN_COUNTS in batch else mask.sum(1).tolist()
+    return noise.draw(batch["ids"], lengths, signal.shape, signal.dtype, device)
 
 
 @torch.no_grad()
@@ -216,8 +192,12 @@ def measure_batches(
     layerwise: LayerwiseLosses, examples: Iterable[Batch], noise: NoiseSource, gamma: float
 ) -> Iterator[Measurement]:
     """Each batch measured at level γ; the numbers are in double precision on the CPU."""
-    model, task = layerwise.eval().model, layerwise.task
-    for batch, drawn in with_noise(model, examples, noise if gamma else None):
-        losses, scores = layerwise.judge(batch, None if drawn is None else gamma * drawn)
-        weights = task.weights(batch).double()
+    layerwise.eval()
+    for batch in examples:
+
+        def added(signal: Tensor, mask: Tensor, batch: Batch = batch) -> Tensor:
+            return gamma * sent(draw_noise(batch, signal, mask, noise), signal.device)
+
+        losses, scores = layerwise.judge(batch, added if gamma else None)
+        weights = layerwise.task.weights(batch).double()
         yield Measurement(losses.cpu(), scores.cpu(), weights.cpu(), [*batch["ids"]])

@@ -10,7 +10,6 @@ from torch import Tensor
 from cudt.config.models import PatchSection
 from cudt.data.loader import Batch
 from cudt.models.base import LayeredModel
-from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import UserError
@@ -51,11 +50,8 @@ class FrameModel(LayeredModel):
 
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         frames = batch["frames"].float()
-        return frames, torch.ones(frames.shape[:2], dtype=torch.bool, device=frames.device)
-
-    def signal_shape(self, batch: Batch) -> SignalShape:
-        examples, length, *frame = batch["frames"].shape
-        return SignalShape([length] * examples, length, tuple(frame))
+        # On the CPU, which counts the positions of each example.
+        return frames, torch.ones(frames.shape[:2], dtype=torch.bool)
 
 
 class PatchModel(FrameModel):

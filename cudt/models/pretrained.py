@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from cudt.config.models import Lora, PretrainedName
 from cudt.data.loader import Batch
-from cudt.models.base import LayeredModel, Visit, embedded_shape
-from cudt.noise import SignalShape
+from cudt.models.base import LayeredModel, Visit
 from cudt.utils.errors import UserError
 
 #: How transformers marks a model that has its hooks.
@@ -169,9 +168,6 @@ class PretrainedText(Pretrained):
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         words = self._backbone[0].get_input_embeddings()
         return words(batch["input_ids"]), batch["attention_mask"].bool()
-
-    def signal_shape(self, batch: Batch) -> SignalShape:
-        return embedded_shape(batch, self._backbone[0].get_input_embeddings())
 
     def run(self, signal: Tensor, batch: Batch) -> None:
         inputs = {name: value for name, value in batch.items() if name in self._inputs}

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from cudt.config import models as sections
 from cudt.data import hub
 from cudt.data.loader import Batch
-from cudt.models.base import LayeredModel, Visit, embedded_shape
+from cudt.models.base import LayeredModel, Visit
 from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
-from cudt.noise import SignalShape
 from cudt.tasks.base import Task
 from cudt.tasks.text import TextClassification
 from cudt.tasks.video import PEAK
@@ -123,9 +122,6 @@ class UnrolledTransformer(_Unrolled):
     def signal(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.words(batch["input_ids"]), batch["attention_mask"].bool()
 
-    def signal_shape(self, batch: Batch) -> SignalShape:
-        return embedded_shape(batch, self.words)
-
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
         x = signal + self.positions.weight[: signal.shape[1]]
         for state in self.states(x, batch["attention_mask"].bool()):
@@ -140,7 +136,7 @@ class UnrolledTransformer(_Unrolled):
         return list(self.head.parameters())
 
 
-def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransformer:
+def build(config: Config, task: Task, data_root: Path | None) -> UnrolledTransformer:
     """A UT for a text task, which gives the numbers of words, positions and classes."""
     try:
         n_words, *sizes = task.vocabulary_size, task.max_length, task.n_classes  # type: ignore[attr-defined]
@@ -154,9 +150,8 @@ def _text(config: Config, task: Task, data_root: Path | None) -> UnrolledTransfo
         raise UserError(
             "model.embeddings_from: this task has a vocabulary of its own; remove the key"
         )
-    weights = (
-        hub.load_model("AutoModel", config.source, data_root).get_input_embeddings().weight.detach()
-    )
+    encoder = hub.load_model("AutoModel", config.source, data_root)
+    weights = encoder.get_input_embeddings().weight.detach()
     if config.width not in (None, weights.shape[1]):
         raise UserError(
             f"model.width: embeddings of '{config.source}' have {weights.shape[1]}; remove the key"
@@ -193,10 +188,6 @@ class UnrolledVideo(PatchModel, _Unrolled):
             visit(PEAK * state)
 
 
-def build(
-    config: Config | sections.UnrolledVideo, task: Task, data_root: Path | None
-) -> UnrolledTransformer | UnrolledVideo:
-    """A UT for texts or, as `unrolled_video`, for frames of the task's size."""
-    if isinstance(config, sections.UnrolledVideo):
-        return UnrolledVideo(config, task)
-    return _text(config, task, data_root)
+def video(config: sections.UnrolledVideo, task: Task, data_root: Path | None) -> UnrolledVideo:
+    """A UT for frames of the task's size."""
+    return UnrolledVideo(config, task)

@@ -1,15 +1,14 @@
 """Losses over a vocabulary whose logits are never all in memory at once.
 
-A layer's answer is the input of the head, and losses are computed in chunks of tokens. Gradients
-are computed in the forward pass, while the logits of a chunk are in memory:
+A layer's answer is the input of the head, and losses are computed in chunks of tokens. The gradient
+of the states is computed in the forward pass, while the logits of a chunk are in memory:
 
     p = softmax(logits) − one-hot(target)         overwrites the logits
     ∂loss/∂state = p·head                         kept for the backward pass, times ∂J/∂loss there
-    ∂J/∂head = Σ over tokens ∂J/∂loss·p⊗state     if ∂J/∂loss is known before the losses
+    ∂J/∂head = Σ over tokens ∂J/∂loss·p⊗state     only in the backward pass, which knows ∂J/∂loss
 
-That takes three products of the size of the head, and two if the head is frozen. If the head is
-trained and ∂J/∂loss is not known before the losses, the backward pass computes the logits again,
-which takes a fourth.
+That takes two products of the size of the head. If the head is trained, the backward pass computes
+the logits again: four products.
 """
 
 from __future__ import annotations
@@ -44,15 +43,6 @@ def labels_of(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     return labels.flatten()[found], rows, (labels != IGNORED).sum(1).clamp_min(1)
 
 
-@dataclass
-class HeadGradient:
-    """∂J/∂head of all layers, added up in one buffer while their losses are computed."""
-
-    announced: Tensor
-    """∂J/∂losses, (layers, examples), up to a factor, which the backward pass finds."""
-    total: Tensor | None = None
-
-
 @dataclass(frozen=True)
 class TokenLogits:
     """head(states) at the labelled tokens, unevaluated; softmax and losses are in `dtype`."""
@@ -62,8 +52,6 @@ class TokenLogits:
     head: nn.Linear
     """Without a bias."""
     dtype: torch.dtype = torch.float32
-    added_to: tuple[HeadGradient, int] | None = None
-    """The gradient of the head that the losses add their part to, and their row in it."""
 
     def float(self) -> TokenLogits:
         """The same logits, with softmax and losses in fp32."""
@@ -73,22 +61,13 @@ class TokenLogits:
         """The same in fp64, but for the product with the head, whose weights would double."""
         return dataclasses.replace(self, dtype=torch.float64)
 
-    def adding_to(self, gradient: HeadGradient, row: int) -> TokenLogits:
-        """The same logits, whose losses add a row's part to the gradient of the head."""
-        return dataclasses.replace(self, added_to=(gradient, row))
-
     def mean_losses(self, batch: Batch) -> Tensor:
         """The mean of −log softmax(head(state))_target over each example's tokens."""
         weight = self.head.weight
         if not (torch.is_grad_enabled() and (self.states.requires_grad or weight.requires_grad)):
             return self.judge(batch)[0]
         targets, rows, counts = labels_of(batch)
-        weights, gradient = None, None
-        if self.added_to is not None and weight.requires_grad:
-            gradient, row = self.added_to
-            weights = (gradient.announced[row] / counts)[rows]
-        apply: Any = _Losses.apply
-        losses = apply(self.states, weight, targets, self.dtype, weights, gradient)
+        losses: Tensor = _Losses.apply(self.states, weight, targets, self.dtype)  # type: ignore[no-untyped-call]
         return losses.new_zeros(len(counts)).index_add(0, rows, losses) / counts
 
     @torch.no_grad()
@@ -105,49 +84,42 @@ class TokenLogits:
 
 
 class _Losses(torch.autograd.Function):
-    """The loss of each token. With a `total`, the head's gradient for given `weights` of the losses
-    is added to it; of the layers that share it, the first in the backward pass hands it over.
-    """
+    """The loss of each token."""
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        states, weight, targets, dtype, weights, total = given
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, dtype: torch.dtype
+    ) -> Tensor:
         factors = states, head = _factors(states, weight)
-        if total is not None and total.total is None:
-            total.total = torch.zeros_like(weight.detach())
         losses = torch.empty_like(targets, dtype=dtype)
         gradient = torch.empty_like(states) if ctx.needs_input_grad[0] else None
         for part, found, log_p in _chunks(*factors, targets, dtype):
             losses[part] = found
-            p = _minus_one_hot(log_p, targets[part], head.dtype)
             if gradient is not None:
-                torch.mm(p, head, out=gradient[part])
-            if total is not None:
-                _add(total.total, weights[part], p, states[part])
-        ctx.again = total is None and ctx.needs_input_grad[1]
-        ctx.dtype, ctx.total = dtype, total
-        ctx.save_for_backward(gradient, *((*factors, weight, targets) if ctx.again else [weights]))
+                torch.mm(_minus_one_hot(log_p, targets[part], head.dtype), head, out=gradient[part])
+        ctx.dtype, ctx.weight_dtype = dtype, weight.dtype
+        of_head = (*factors, targets) if ctx.needs_input_grad[1] else ()
+        ctx.save_for_backward(gradient, *of_head)
         return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_loss: Tensor) -> Any:
-        gradient, *kept = ctx.saved_tensors
+        gradient, *of_head = ctx.saved_tensors
         by_state = None if gradient is None else by_loss.unsqueeze(1) * gradient
         by_head = None
-        if ctx.again:
-            states, head, weight, targets = kept
-            by_head = torch.zeros_like(weight.detach())
+        if of_head:
+            states, head, targets = of_head
+            by_head = torch.zeros_like(head, dtype=ctx.weight_dtype)
             for part, _, log_p in _chunks(states, head, targets, ctx.dtype):
                 p = _minus_one_hot(log_p, targets[part], head.dtype)
-                _add(by_head, by_loss[part], p, states[part])
-        elif ctx.total is not None and ctx.total.total is not None:
-            largest = kept[0].abs().argmax(0, keepdim=True)
-            factor = by_loss[largest] / kept[0][largest]
-            # In place and the only reference: autograd makes it the gradient without a copy.
-            by_head, ctx.total.total = ctx.total.total, None
-            by_head.mul_(factor.to(by_head.dtype))
-        return by_state, by_head, None, None, None, None
+                # The weights multiply the states, which are smaller than p.
+                weighted = states[part] * by_loss[part].unsqueeze(1).to(states)
+                if by_head.dtype == p.dtype:
+                    by_head.addmm_(p.t(), weighted)
+                else:
+                    by_head += p.t() @ weighted
+        return by_state, by_head, None, None
 
 
 def _factors(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,13 +151,3 @@ def _minus_one_hot(log_p: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor
     """softmax − one-hot(target), in place of log softmax."""
     p, targets = log_p.exp_(), targets.unsqueeze(1)
     return p.scatter_add_(1, targets, p.new_full(targets.shape, -1.0)).to(dtype)
-
-
-def _add(total: Tensor, weights: Tensor, p: Tensor, states: Tensor) -> None:
-    """Add Σ over some tokens of weight·p⊗state."""
-    # The weights multiply the states, which are smaller than p.
-    weighted = states * weights.unsqueeze(1).to(states)
-    if total.dtype == p.dtype:
-        total.addmm_(p.t(), weighted)
-    else:
-        total += p.t() @ weighted

@@ -79,7 +79,6 @@ class RunInfo(InfoPart):
     seed: int | None = None
     variant: str | None = None  # the hash of all settings but the seed
     training_data: str | None = None  # fingerprint of training and validation data
-    revisions: dict[str, str] = {}  # commits on the hub of the `model` and of the data (`task`)
     frozen_weights: str | None = None  # fingerprint of pretrained weights that are not trained
     metric: MetricInfo | None = None
     has_texts: bool = True  # noise in source texts can be evaluated

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import bisect
 import functools
-import hashlib
 import math
 import warnings
 from collections import Counter
@@ -21,10 +20,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from cudt.config import tasks as sections
-from cudt.data import text as data
 from cudt.data.hub import DEFAULT_ROOT, load_tokenizer
 from cudt.data.loader import Batch
-from cudt.data.text import Columns, HubSet, Records
+from cudt.data.text import Columns, Source
 from cudt.noise import example_seed
 from cudt.tasks.base import IGNORED, Split
 from cudt.tasks.text import Row, TextTask
@@ -35,7 +33,7 @@ from cudt.utils.text import track
 REPOSITORY = "tatsu-lab/alpaca"
 COLUMNS = Columns(("instruction", "input", "output"), optional=("input",))
 #: The file published by the authors, below the data root.
-FILE = Path("alpaca/alpaca_data.json")
+FILE = "alpaca/alpaca_data.json"
 #: The template of Alpaca; with an input, the second one.
 _PLAIN = (
     "Below is an instruction that describes a task. Write a response that appropriately "
@@ -56,11 +54,11 @@ def prompt_text(instruction: str, given: str) -> str:
     return template.format(instruction=instruction, input=given)
 
 
-def fitted_prompt(
+def prompt_tokens(
     tokenizer: Any, instruction: str, given: str, most: int
-) -> tuple[list[int], bool] | None:
-    """The tokens of a prompt, at most `most`, and whether it was cut; None if the template alone
-    has more.
+) -> tuple[list[int], bool]:
+    """The tokens of a prompt, at most `most`, and whether it was cut; none if the template alone has
+    more.
 
     The template is never cut, because its end asks the model to respond. The input is cut at its
     end; if that is not enough, so is the instruction.
@@ -71,17 +69,17 @@ def fitted_prompt(
         # Some tokenizers end every text with an end token, but here the response follows.
         return found[:-1] if found and found[-1] == tokenizer.eos_token_id else found
 
-    def longest(text: str, prompt: Callable[[str], list[int]]) -> tuple[list[int], bool] | None:
-        """The prompt with the longest prefix of a text that fits; None if none does."""
+    def longest(text: str, prompt: Callable[[str], list[int]]) -> list[int]:
+        """The prompt with the longest prefix of a text that fits; empty if none does."""
         ends = range(len(text) + 1)
         fits = bisect.bisect_right(ends, most, key=lambda end: len(prompt(text[:end])))
-        return (prompt(text[: fits - 1]), True) if fits else None
+        return prompt(text[: fits - 1]) if fits else []
 
     whole = tokens(instruction, given)
     if len(whole) <= most:
         return whole, False
     with_input = longest(given, lambda start: tokens(instruction, start))
-    return with_input or longest(instruction, lambda start: tokens(start, ""))
+    return with_input or longest(instruction, lambda start: tokens(start, "")), True
 
 
 @dataclass(frozen=True)
@@ -93,6 +91,7 @@ class Dialogue:
     id: str
     tokens: np.ndarray[Any, Any]
     start: int
+    is_cut: bool = False
 
 
 class Alpaca(TextTask):
@@ -104,13 +103,12 @@ class Alpaca(TextTask):
 
     metric_name = "token_accuracy"
     higher_is_better = True
-    has_token_answers = True
 
     def tokenised(self, rows: Sequence[Row]) -> list[Dialogue]:
         """The examples that have a response; warns of those that are cut or skipped."""
-        tokens = [self._dialogue(row) for row in track(rows, len(rows), "tokens of instructions")]
-        found = [one for one, _ in tokens if one is not None]
-        skipped, cut = len(rows) - len(found), sum(is_cut for _, is_cut in tokens)
+        tracked = track(rows, len(rows), "tokens of instructions")
+        found = [one for one in map(self._dialogue, tracked) if one.start < len(one.tokens)]
+        cut, skipped = sum(one.is_cut for one in found), len(rows) - len(found)
         if skipped or cut:
             message = f"{len(rows)} instructions: {cut} cut, {skipped} skipped without a response"
             warnings.warn(f"{message} in task.max_length", DataWarning, stacklevel=2)
@@ -121,35 +119,27 @@ class Alpaca(TextTask):
             )
         return found
 
-    def _dialogue(self, row: Row) -> tuple[Dialogue | None, bool]:
-        """Prompt and response in at most `max_length` tokens, and whether one was cut; None if
-        there is no response, or no room for it.
+    def _dialogue(self, row: Row) -> Dialogue:
+        """Prompt and response in at most `max_length` tokens; no tokens if there is no response, or
+        no room for the prompt.
 
         The response ends with the tokenizer's end token, unless it is cut. If both are too long
         together, the response is cut at its end, but keeps at least a quarter of the length (or all
         it has); the prompt is cut to make room for it.
         """
         response: list[int] = self.tokenizer(row.label, add_special_tokens=False)["input_ids"]
+        nothing = Dialogue(row.id, np.empty(0, np.int32), 0)
         if not row.label.strip() or not response:
-            return None, False
+            return nothing
         if self.tokenizer.eos_token_id is not None:
             response = [*response, self.tokenizer.eos_token_id]
         most = self.max_length - min(len(response), self.max_length // _LEAST_RESPONSE)
-        fitted = fitted_prompt(self.tokenizer, row.texts[0], row.texts[1], most)
-        if fitted is None:
-            return None, False
-        prompt, is_cut = fitted
+        prompt, is_cut = prompt_tokens(self.tokenizer, row.texts[0], row.texts[1], most)
+        if not prompt:
+            return nothing
         room = self.max_length - len(prompt)
         tokens = np.asarray(prompt + response[:room], np.int32)
-        return Dialogue(row.id, tokens, len(prompt)), is_cut or len(response) > room
-
-    def fingerprint(self, splits: Sequence[Split]) -> str:
-        parts = [str(self.tokenizer.eos_token_id)]
-        for rows in map(self.rows, splits):
-            texts = [(*row.texts, row.label) for row in rows]
-            parts.append(data.digest_of(self.tokenizer, texts, self.max_length))
-            parts += [row.id for row in rows]
-        return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
+        return Dialogue(row.id, tokens, len(prompt), is_cut or len(response) > room)
 
     def length(self, example: Dialogue) -> int:
         return len(example.tokens)
@@ -223,42 +213,34 @@ def build(config: sections.Alpaca, data_root: Path | None, pretrained: str | Non
     """The task: `data_seed` draws what is held out for test and validation, then limits apply."""
 
     @functools.cache
-    def splits() -> dict[Split, list[Row]]:
-        records = _records(config, data_root)
-        task.commit = records.commit
-        rows = [Row(str(row), texts[:2], texts[2]) for row, texts in enumerate(records.texts)]
-        order = np.random.default_rng(config.data_seed).permutation(len(rows)).tolist()
-        n_test = round(config.test_share * len(rows))
-        end = n_test + round(config.validation_share * len(rows))
-        found: dict[Split, list[int]] = {
-            "test": order[:n_test],
-            "validation": order[n_test:end],
-            "train": order[end:],
-        }
-        if not all(found.values()):
-            raise UserError(f"task.name: {len(rows)} instructions are too few for three splits")
-        limit = config.limit
-        return {
-            split: [rows[row] for row in own[: getattr(limit, split)]]
-            for split, own in found.items()
-        }
+    def drawn() -> list[Row]:
+        source, name = _source(config, data_root)
+        texts = source.read(name, COLUMNS, data_root).texts
+        order = np.random.default_rng(config.data_seed).permutation(len(texts)).tolist()
+        return [Row(str(row), texts[row][:2], texts[row][2]) for row in order]
 
-    tokenizer = load_tokenizer(pretrained, data_root)
-    task = Alpaca(lambda split: splits()[split], tokenizer, config.max_length)
-    return task
+    def rows(split: Split) -> list[Row]:
+        every = drawn()
+        n_test = round(config.test_share * len(every))
+        end = n_test + round(config.validation_share * len(every))
+        if not 0 < n_test < end < len(every):
+            raise UserError(f"task.name: {len(every)} instructions are too few for three splits")
+        parts = {"test": every[:n_test], "validation": every[n_test:end], "train": every[end:]}
+        return parts[split][: getattr(config.limit, split)]
+
+    return Alpaca(rows, load_tokenizer(pretrained, data_root), config.max_length)
 
 
-def _records(config: sections.Alpaca, data_root: Path | None) -> Records:
+def _source(config: sections.Alpaca, data_root: Path | None) -> tuple[Source, str]:
     """Your own file, the published one below the data root, or the dataset of the hub."""
     if config.file is not None:
-        return data.read_files(data.find_files(config.file, data_root), COLUMNS)
-    published = (data_root or DEFAULT_ROOT) / FILE
-    if published.is_file() and config.revision is None:
-        return data.read_files([published], COLUMNS)
-    return HubSet(REPOSITORY, revision=config.revision).read("train", COLUMNS, data_root)
+        return Source(), config.file
+    if config.revision is None and ((data_root or DEFAULT_ROOT) / FILE).is_file():
+        return Source(), FILE
+    return Source(REPOSITORY, revision=config.revision), "train"
 
 
 def find(config: sections.Alpaca, data_root: Path | None) -> None:
-    """Refuse Alpaca if it is not here; your own file is read when it is used."""
-    if config.file is None and not ((data_root or DEFAULT_ROOT) / FILE).is_file():
-        HubSet(REPOSITORY, revision=config.revision).find("train", data_root)
+    """Refuse instructions that are not here."""
+    source, name = _source(config, data_root)
+    source.find(name, data_root)

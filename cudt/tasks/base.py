@@ -44,13 +44,10 @@ class Task(ABC):
     scores_are_shares: bool = False  # scores are 0 or 1: Wilson's interval applies to their mean
     tokenizer: Any = None  # the tokenizer of its texts, if a pretrained model reads them
     has_texts: bool = False  # noise can be applied to its source texts (`corrupted`)
-    has_token_answers: bool = False  # an example has an answer for each token (`thinned`)
-    has_pictures: bool = False  # inputs and answers can be shown as images (`pictures`)
-    input_is_answer: bool = False  # the noisy input is an answer; its metric is measured, too
+    has_pictures: bool = False  # inputs and answers are images: the input is scored and shown, too
     #: Whether an example is a window of a longer clip: its id is the clip's name, a slash, and the
     #: window's. Windows of a clip resemble each other, so intervals resample whole clips.
     windows_of_clips: bool = False
-    commit: str | None = None  # that of the hub's dataset that the data come from, if it is known
 
     @abstractmethod
     def examples(self, split: Split) -> Sequence[Any]:
@@ -84,20 +81,9 @@ class Task(ABC):
         """The metric of a mean score."""
         return math.sqrt(mean_score) if self.metric_of_mean == "root" else mean_score
 
-    def further_metrics(self, mean_score: float) -> dict[str, float]:
-        """Other metrics of the same mean score, by name."""
-        return {}
-
     def length(self, example: Any) -> int:
         """The length of an example; examples of similar length are batched together."""
         return 1
-
-    def independent(self, ids: Sequence[str]) -> list[str]:
-        """What the result of each example belongs to: the example, or its clip where it is a window
-        of one of several. Standard errors are over these.
-        """
-        clips = [name.rpartition("/")[0] for name in ids]
-        return clips if self.windows_of_clips and len(set(clips)) > 1 else [*ids]
 
     def fingerprint(self, splits: Sequence[Split]) -> str:
         """A hash of the data of some splits; empty if the recipe determines the data."""
@@ -119,7 +105,7 @@ class Task(ABC):
         """The batch with the answers of `count` tokens of each example, drawn by (seed, id); all if
         it has fewer. The expected mean loss is that of all tokens.
         """
-        raise NotImplementedError
+        raise UserError("readout.tokens: this task has one answer per example; remove the key")
 
     def pictures(self, values: Tensor) -> np.ndarray[Any, Any]:
         """Inputs or answers as 8-bit grey images, (examples, frames, height, width)."""

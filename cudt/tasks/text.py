@@ -30,10 +30,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from cudt.config.tasks import LossName, Text, TextSection
-from cudt.data import text as data
 from cudt.data.hub import load_tokenizer
 from cudt.data.loader import Batch
-from cudt.data.text import Columns, HubSet, Label, Records
+from cudt.data.text import Columns, Label, Records, Source
 from cudt.noise import TextNoise
 from cudt.tasks.base import IGNORED, SPLITS, Split, Task, warn_of_leaks
 from cudt.utils.errors import UserError
@@ -83,11 +82,14 @@ class Classification(Task):
     metric_name = "accuracy"
     higher_is_better = True
     scores_are_shares = True
-    n_classes: int
     loss: LossName = "cross_entropy"
     """f: the recipe's `task.loss`."""
-    classes: Sequence[Label] = ()
-    """What the data call the classes, in the order of the answers; empty for 0, 1, …"""
+    classes: Sequence[Label]
+    """What the data call the classes, in the order of the answers."""
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
 
     def losses(self, answer: Tensor, batch: Batch) -> Tensor:
         return class_losses(self.loss, answer, batch["labels"])
@@ -140,12 +142,24 @@ class TextTask(Task):
         return self._examples[split]
 
     def corrupted(self, split: Split, noise: TextNoise, level: float, seed: int) -> Sequence[Any]:
-        return self.tokenised(
-            [
-                replace(row, texts=noise.corrupt(row.texts, level, seed, row.id))
-                for row in self.rows(split)
-            ]
-        )
+        rows = self.rows(split)
+        texts = [noise.corrupt(row.texts, level, seed, row.id) for row in rows]
+        changed = zip(rows, texts, strict=True)
+        return self.tokenised([replace(row, texts=noisy) for row, noisy in changed])
+
+    def fingerprint(self, splits: Sequence[Split]) -> str:
+        """A hash of everything that tokens and labels depend on."""
+        tokenizer, backend = self.tokenizer, self.tokenizer.backend_tokenizer
+        # It keeps the truncation of its last call; every call sets that to `max_length`.
+        backend.no_truncation()
+        backend.no_padding()
+        settings = [tokenizer.special_tokens_map, tokenizer.model_input_names]
+        settings += [tokenizer.truncation_side, self.max_length]
+        digest = hashlib.blake2b(f"{backend.to_str()} {settings}".encode(), digest_size=8)
+        for split in splits:
+            for row in self.rows(split):
+                digest.update(f"{split} {row}".encode())
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -170,7 +184,6 @@ class TextClassification(TextTask, Classification):
     ) -> None:
         super().__init__(rows, tokenizer, max_length)
         self.classes = list(classes)
-        self.n_classes = len(self.classes)
         self.vocabulary_size = len(tokenizer)
         self.loss = loss
 
@@ -197,32 +210,37 @@ class TextClassification(TextTask, Classification):
             *(self.classes, self.tokenizer, self.max_length, self.loss),
         )
 
-    def fingerprint(self, splits: Sequence[Split]) -> str:
-        parts = []
-        for rows in map(self.rows, splits):
-            texts = [row.texts for row in rows]
-            parts.append(data.digest_of(self.tokenizer, texts, self.max_length))
-            parts += [f"{row.id} {row.label}" for row in rows]
-        return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
-
     def length(self, example: Tokens) -> int:
         return len(example.inputs["input_ids"])
 
     def collate(self, examples: Sequence[Tokens]) -> Batch:
-        batch: Batch = {}
+        batch: Batch = {
+            "ids": [example.id for example in examples],
+            "labels": torch.tensor([example.label for example in examples]),
+        }
         for name in examples[0].inputs:
             fill = (self.tokenizer.pad_token_id or 0) if name == "input_ids" else 0
             rows = [torch.from_numpy(example.inputs[name]).long() for example in examples]
             batch[name] = pad_sequence(rows, batch_first=True, padding_value=fill)
-        masks = [torch.ones(self.length(example), dtype=torch.long) for example in examples]
-        batch["attention_mask"] = pad_sequence(masks, batch_first=True)
-        batch["labels"] = torch.tensor([example.label for example in examples])
-        batch["ids"] = [example.id for example in examples]
-        return batch
+        masks = [torch.ones_like(row) for row in rows]
+        return {**batch, "attention_mask": pad_sequence(masks, batch_first=True)}
 
     def tokenised(self, rows: Sequence[Row]) -> list[Tokens]:
-        inputs = data.tokenise(self.tokenizer, [row.texts for row in rows], self.max_length)
-        return [Tokens(row.id, one, row.label) for row, one in zip(rows, inputs, strict=True)]
+        """The tokenizer's inputs; it joins pairs with its separator."""
+        parts = [list(part) for part in zip(*(row.texts for row in rows), strict=True)]
+        encoded = self.tokenizer(
+            *parts, truncation=True, max_length=self.max_length, return_attention_mask=False
+        )
+        # An empty text to which the tokenizer adds nothing becomes one unknown token.
+        nothing = {name: [0] for name in encoded} | {
+            "input_ids": [self.tokenizer.unk_token_id or 0]
+        }
+        found = []
+        for number, row in enumerate(rows):
+            inputs = {name: encoded[name][number] or nothing[name] for name in encoded}
+            arrays = {name: np.asarray(one, np.int32) for name, one in inputs.items()}
+            found.append(Tokens(row.id, arrays, row.label))
+        return found
 
 
 # ---------------------------------------------------------------- where texts come from
@@ -233,10 +251,11 @@ def build(
 ) -> TextClassification:
     """The task on the texts that a recipe names; training data are read now."""
     find(config, data_root)
-    tokenizer = load_tokenizer(pretrained, data_root)
-    source = _source(config)
-    names = {split: name for split in SPLITS if (name := getattr(source, split)) is not None}
-    records = functools.cache(lambda split: _read(source, names[split], data_root))
+    tokenizer, own = load_tokenizer(pretrained, data_root), _own(config)
+    names = {split: name for split in SPLITS if (name := getattr(own, split)) is not None}
+    texts = (own.text,) if isinstance(own.text, str) else tuple(own.text)
+    source, columns = Source(own.hub, own.subset, own.revision), Columns(texts, own.label)
+    records = functools.cache(lambda split: source.read(names[split], columns, data_root))
     train: Records = records("train")
     classes = sorted(set(train.labels), key=lambda label: (isinstance(label, str), label))
     index = {label: number for number, label in enumerate(classes)}
@@ -253,9 +272,7 @@ def build(
         return [Row(f"{names[part]}-{row}", texts[row], index[labels[row]]) for row in chosen]
 
     max_length = config.max_length or min(tokenizer.model_max_length, _LONG)
-    task = TextClassification(rows, classes, tokenizer, max_length, config.loss)
-    task.commit = train.commit
-    return task
+    return TextClassification(rows, classes, tokenizer, max_length, config.loss)
 
 
 def _chosen(config: TextSection, split: Split, size: int, *, is_held_out: bool) -> list[int]:
@@ -269,7 +286,7 @@ def _chosen(config: TextSection, split: Split, size: int, *, is_held_out: bool) 
     return rows[: getattr(config.limit, split)].tolist()
 
 
-def _source(config: TextSection) -> Text:
+def _own(config: TextSection) -> Text:
     """Which texts are read: those of the section, or of a published dataset."""
     if isinstance(config, Text):
         return config
@@ -278,20 +295,8 @@ def _source(config: TextSection) -> Text:
     return Text.model_validate(keys)
 
 
-def _read(source: Text, name: str, data_root: Path | None) -> Records:
-    """A file or a split of the hub's dataset."""
-    texts = [source.text] if isinstance(source.text, str) else source.text
-    columns = Columns(tuple(texts), source.label)
-    if source.hub is None:
-        return data.read_files(data.find_files(name, data_root), columns)
-    return HubSet(source.hub, source.subset, source.revision).read(name, columns, data_root)
-
-
 def find(config: TextSection, data_root: Path | None) -> None:
     """Refuse texts that are not here."""
-    source = _source(config)
-    for name in (source.train, source.test):
-        if source.hub is None:
-            data.find_files(name, data_root)
-        else:
-            HubSet(source.hub, source.subset, source.revision).find(name, data_root)
+    own = _own(config)
+    for name in (own.train, own.test):
+        Source(own.hub, own.subset, own.revision).find(name, data_root)

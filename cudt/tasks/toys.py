@@ -65,7 +65,6 @@ def _clause(rng: random.Random, praises: bool) -> list[str]:
 class Reviews(Classification):
     """Two classes: negative and positive. The texts of an example are its words."""
 
-    n_classes = sections.Reviews.n_classes
     classes = ("negative", "positive")
     vocabulary_size = len(VOCABULARY)
     max_length = MAX_LENGTH
@@ -123,7 +122,7 @@ def shapes(
         for number in range(getattr(config, split)):
             frames = make_clip(rng, config.clip_length, config.size)
             clips.append(Footage(f"clip-{number}", frames, digest_of(frames)))
-    return VideoDenoising(config, footage.__getitem__, has_validation=True)
+    return VideoDenoising(config, footage.__getitem__)
 
 
 def make_clip(rng: np.random.Generator, length: int, size: int) -> Frames:

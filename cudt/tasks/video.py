@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,45 +55,33 @@ class Window:
 
 
 class VideoDenoising(Task):
-    """f = (1/T)·‖X − Y‖²_F on the scale 0 to 255; the metrics are RMSE per pixel and PSNR."""
+    """f = (1/T)·‖X − Y‖²_F on the scale 0 to 255; the metric is the RMSE per pixel."""
 
     metric_name = "RMSE"
     metric_of_mean = "root"
     higher_is_better = False
     has_pictures = True
-    input_is_answer = True
     windows_of_clips = True
 
-    def __init__(
-        self,
-        config: VideoSection,
-        footage: Callable[[Split], Sequence[Footage]],
-        *,
-        has_validation: bool,
-    ) -> None:
-        """Without validation clips, validation is the end of each training clip."""
-        self._config, self._has_validation = config, has_validation
-        self._footage = functools.cache(footage)
+    def __init__(self, config: VideoSection, footage: Callable[[Split], Sequence[Footage]]) -> None:
+        self._config, self._footage = config, functools.cache(footage)
+        # Without validation clips, validation is the end of each training clip.
+        self._has_validation = getattr(config, "validation", None) is not None
         self._examples: dict[Split, list[Window]] = {}
         self.n_frames = config.frames
         self.height = self.width = config.size
 
     def tested_on(self, other: Task) -> VideoDenoising:
         assert isinstance(other, VideoDenoising)
-        return VideoDenoising(
-            self._config,
-            lambda split: (other if split == "test" else self)._footage(split),
-            has_validation=self._has_validation,
-        )
+        parts = {"test": other}
+        return VideoDenoising(self._config, lambda split: parts.get(split, self)._footage(split))
 
     def examples(self, split: Split) -> Sequence[Window]:
         if split not in self._examples:
             self._examples[split] = self._windows(split)
             if split == "test" or (split == "validation" and self._has_validation):
-                own, train = (
-                    [clip.digest for clip in self._footage(one)] for one in (split, "train")
-                )
-                warn_of_leaks(split, own, train)
+                own, train = map(self._footage, (split, "train"))
+                warn_of_leaks(split, [one.digest for one in own], [one.digest for one in train])
         return self._examples[split]
 
     def _windows(self, split: Split) -> list[Window]:
@@ -137,10 +124,6 @@ class VideoDenoising(Task):
         """The mean squared error per pixel."""
         return (answer - batch["frames"]).square().mean((1, 2, 3))
 
-    def further_metrics(self, mean_score: float) -> dict[str, float]:
-        """PSNR = 20·log₁₀(255 / RMSE), in dB."""
-        return {"PSNR": 10 * math.log10(PEAK**2 / mean_score) if mean_score else math.inf}
-
     def reference_loss(self) -> float:
         """H·W times the variance of the training pixels: the loss of the best answer of one uniform
         grey.
@@ -168,14 +151,14 @@ class VideoDenoising(Task):
 
 def build(config: VideoSection, data_root: Path | None, pretrained: str | None) -> VideoDenoising:
     """The task on the clips of a published dataset or of your own folders."""
-    validation = config.validation if isinstance(config, Folder) else None
-    splits: tuple[Split, ...] = SPLITS if validation else ("train", "test")
+    has_validation = isinstance(config, Folder) and config.validation is not None
+    splits: tuple[Split, ...] = SPLITS if has_validation else ("train", "test")
     clips = {split: _clips(config, split, data_root) for split in splits}
 
     def footage(split: Split) -> list[Footage]:
         return data.prepare(clips[split], config.size, f"{config.name} {split}")
 
-    return VideoDenoising(config, footage, has_validation=validation is not None)
+    return VideoDenoising(config, footage)
 
 
 def _clips(config: VideoSection, split: Split, data_root: Path | None) -> list[Clip]:

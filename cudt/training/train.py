@@ -22,9 +22,7 @@ from accelerate.utils import set_seed
 from safetensors import SafetensorError
 
 from cudt import __version__
-from cudt.config.models import PretrainedSection
 from cudt.config.recipe import NamedRecipe, shaping_values
-from cudt.data import hub
 from cudt.data.loader import batches
 from cudt.method.constraints import is_feasible, is_monotone
 from cudt.method.descent import descent_of
@@ -105,11 +103,6 @@ def assemble(
     settings = recipe.settings
     layerwise = assemble_model(recipe, data_root, torch.device("cpu") if is_asked_for() else device)
     task, f_0 = layerwise.task, settings.descent.reference
-    if settings.readout.tokens is not None and not task.has_token_answers:
-        raise errors.UserError(
-            f"readout.tokens: task {settings.task.name} has one answer per example, not one per "
-            "token; remove readout.tokens"
-        )
     f_0 = task.reference_loss() if f_0 == "auto" else f_0
     descent = descent_of(settings.descent, layerwise.model.n_layers, f_0)
     return layerwise, make_objective(settings.objective, descent)
@@ -165,18 +158,12 @@ def _prepared(
         layerwise, objective = assemble(run.recipe, data_root, accelerator.device)
         data, base = layerwise.task.fingerprint(SEEN), layerwise.frozen_digest()
         layerwise.task.examples("validation")
-    before, model = run.info(), run.recipe.settings.model
-    check_same(run, "training data or tokenizer", before.training_data, data)
+    check_same(run, "training data or tokenizer", run.info().training_data, data)
     _check_base(run, base)
     trainer = Trainer(run, layerwise, objective, accelerator, display, after_epoch)
-    source = model.source if isinstance(model, PretrainedSection) else None
-    commits = {"model": source and hub.commit_of(source, data_root), "task": trainer.task.commit}
-    # A run that is resumed keeps the revisions that it was started with.
-    revisions = {key: one for key, one in commits.items() if one} | before.revisions
     started = {
         "training_data": data,
         "frozen_weights": base,
-        "revisions": revisions,
         "command": _repeat_command(run, data_root),
     }
     return trainer, _started(trainer).model_copy(update=started)

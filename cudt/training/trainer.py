@@ -274,8 +274,10 @@ class Trainer:
         """
         gamma, layers = self.settings.noise.gamma_train, self.objective.layers
         source = self._noise(f"train {self.settings.seed} {self.progress.epoch}")
-        device = self.accelerator.device
-        noise = gamma * draw_noise(self.model, batch, source, device) if gamma else None
+
+        def noise(signal: Tensor, mask: Tensor) -> Tensor:
+            return gamma * draw_noise(batch, signal, mask, source, signal.device)
+
         thinned, tokens = None, self.settings.readout.tokens
         if tokens and layers != [self.model.n_layers]:
             thinned = self.task.thinned(batch, tokens, source.seed)
@@ -284,11 +286,8 @@ class Trainer:
         # they are 0.
         pairs = zip(layers[:-1], weights[:-1], strict=True)
         constant = {layer for layer, weight in pairs if not weight}
-        counts = self._weights(batch)
-        # The gradient of a single layer is known up to a factor.
-        known = torch.ones(1) if gradient is None and len(layers) == 1 else gradient
-        announced = None if known is None else sent(known, counts.device).unsqueeze(1) * counts
-        return self.wrapped(batch, noise, layers, thinned, constant, announced) @ counts
+        added = noise if gamma else None
+        return self.wrapped(batch, added, layers, thinned, constant) @ self._weights(batch)
 
     def _weights(self, batch: Batch) -> Tensor:
         return sent(self.task.weights(batch), self.accelerator.device)
@@ -345,9 +344,11 @@ class Trainer:
         # Process i of n has batches i, i + n, i + 2n, …
         in_order = itertools.chain(*zip(*gather_object([mine]), strict=True))
         measured = Measurement.joined([*in_order][: n_batches(examples, size)])
-        if self.task.windows_of_clips:
-            return measured.grouped(self.task.independent(measured.ids))
-        return measured
+        if not self.task.windows_of_clips:
+            return measured
+        clips = [name.rpartition("/")[0] for name in measured.ids]
+        # One clip has no standard error; that over its windows is better than none.
+        return measured.grouped(clips if len(set(clips)) > 1 else measured.ids)
 
     def measure_sigma(self) -> float:
         """σ_x of the training data."""

@@ -17,7 +17,7 @@ from cudt.config.tasks import Limit
 from cudt.models import causal
 from cudt.noise import DISCRETE
 from cudt.tasks import alpaca
-from cudt.tasks.alpaca import Alpaca, Dialogue, fitted_prompt, prompt_text
+from cudt.tasks.alpaca import Alpaca, Dialogue, prompt_text, prompt_tokens
 from cudt.tasks.base import IGNORED, SPLITS, missing_data
 from cudt.tasks.text import Row
 from cudt.utils.errors import DataWarning, UserError
@@ -59,31 +59,21 @@ def example_of(output: str, max_length: int, tokenizer: Any = None) -> Dialogue:
 
 
 def test_the_template_is_alpacas_with_and_without_an_input():
-    assert prompt_text("Add {x}.", "1 and {input}") == (
-        "Below is an instruction that describes a task, paired with an input that provides "
-        "further context. Write a response that appropriately completes the request.\n\n"
-        "### Instruction:\nAdd {x}.\n\n### Input:\n1 and {input}\n\n### Response:\n"
-    )
-    assert prompt_text("Add.", "") == (
-        "Below is an instruction that describes a task. Write a response that appropriately "
-        "completes the request.\n\n### Instruction:\nAdd.\n\n### Response:\n"
-    )
+    text = prompt_text("Add {x}.", "1 and {input}")
+    assert text.startswith("Below is an instruction that describes a task, paired with an input ")
+    assert text.endswith("Instruction:\nAdd {x}.\n\n### Input:\n1 and {input}\n\n### Response:\n")
+    assert prompt_text("Add.", "").endswith("### Instruction:\nAdd.\n\n### Response:\n")
 
 
-@pytest.mark.parametrize("given", ["", GIVEN])
-def test_the_prompt_fits_every_length_and_keeps_the_template(given):
-    whole, alone = length(prompt_text(INSTRUCTION, given)), length(prompt_text("", ""))
-    for most in range(alone, whole + 2):
-        tokens, is_cut = fitted_prompt(BYTES, INSTRUCTION, given, most) or ([], True)
+def test_a_prompt_that_is_too_long_loses_its_middle():
+    whole = prompt_text(INSTRUCTION, GIVEN)
+    for most in range(100, length(whole) + 2):
+        tokens, is_cut = prompt_tokens(BYTES, INSTRUCTION, GIVEN, most)
         text = BYTES.decode(tokens[1:])
-        assert len(tokens) <= most
-        assert text.startswith("Below is an instruction that describes a task")
-        assert text.endswith("\n\n### Response:\n")
-        assert is_cut == (text != prompt_text(INSTRUCTION, given)) == (most < whole)
-        # The input is cut at its end first.
-        if given and whole - most < len(given):
-            assert text == prompt_text(INSTRUCTION, given[: len(given) - max(0, whole - most)])
-    assert fitted_prompt(BYTES, INSTRUCTION, given, alone - 1) is None
+        assert len(tokens) == min(most, length(whole))
+        assert is_cut == (text != whole) == (most < length(whole))
+        assert whole.startswith(text[:45])
+        assert whole.endswith(text[-45:])
 
 
 def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
@@ -92,19 +82,14 @@ def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", EOS)]
     )
     assert tokenizer("zebra")["input_ids"][-1] == EOS
-    ended, plain = example_of("zebra", 999, tokenizer), example_of("zebra", 999)
-    assert ended.tokens.tolist() == plain.tokens.tolist()
+    ended, example = example_of("zebra", 999, tokenizer), example_of("zebra", 999)
+    prompt = BYTES(prompt_text(INSTRUCTION, GIVEN))["input_ids"]
+    response = BYTES("zebra", add_special_tokens=False)["input_ids"]
+    assert ended.tokens.tolist() == example.tokens.tolist() == [*prompt, *response, EOS]
+    assert example.start == len(prompt)
 
 
 # ---------------------------------------------------------------- prompts with their responses
-
-
-def test_an_example_is_the_prompt_and_the_response_with_its_end():
-    (example,) = of_texts(("Say red.", "", "red")).examples("train")
-    prompt = BYTES(prompt_text("Say red.", ""))["input_ids"]
-    response = BYTES("red", add_special_tokens=False)["input_ids"]
-    assert example.tokens.tolist() == [*prompt, *response, EOS]
-    assert example.start == len(prompt)
 
 
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
@@ -115,13 +100,15 @@ def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_ha
     assert len(short.tokens) - short.start == 6
     assert short.tokens[-1] == EOS
     assert short.start == prompt - 2
+    assert long.is_cut
+    assert short.is_cut
 
 
 def test_cut_and_skipped_examples_are_reported_with_their_number():
     texts = [("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")]
     texts += [("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")]
     task = of_texts(*texts, max_length=260)
-    with pytest.warns(DataWarning, match=r"5 instructions: 2 cut, 2 skipped without a response"):
+    with pytest.warns(DataWarning, match=r"5 instructions: 2 cut to task.max_length, 2 skipped"):
         assert [example.id for example in task.examples("train")] == ["0", "1", "2"]
     with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 1 instructions has"):
         of_texts(("Say.", "", " ")).examples("train")
@@ -159,8 +146,7 @@ def test_a_thinned_batch_keeps_some_labels_of_each_example_all_equally_often():
         assert kept.sum(1).tolist() == [4, 3]
         assert torch.equal(few["labels"][kept], batch["labels"][kept])
         assert torch.equal(kept.flatten().nonzero().squeeze(1), few["labelled"])
-    again = task.thinned(batch, 4, 399)
-    assert torch.equal(again["labels"], few["labels"])
+    assert torch.equal(task.thinned(batch, 4, 399)["labels"], few["labels"])
     # Each of 13 labels in 4 of 13 draws, up to four standard errors.
     drawn = counts[0][batch["labels"][0] != IGNORED] / 400
     assert len(drawn) == 13
@@ -173,8 +159,7 @@ def test_a_thinned_batch_keeps_some_labels_of_each_example_all_equally_often():
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
 def test_losses_are_those_of_transformers_for_each_example(folder, pretrained):
     task = build(folder, pretrained)
-    section = Causal(name="causal", pretrained=pretrained, lora=None)
-    model = causal.build(section, task, None).eval()
+    model = causal.build(Causal(name="causal", pretrained=pretrained, lora=None), task, None).eval()
     library = AutoModelForCausalLM.from_pretrained(pretrained, dtype=torch.float32).eval()
     examples = sorted(task.examples("test"), key=task.length)[::3]
     batch = task.collate(examples)
@@ -193,8 +178,6 @@ def test_the_reference_loss_is_the_entropy_of_the_response_tokens_in_training():
     # a, a, b, end, b, end
     task = of_texts(("Say.", "", "aab"), ("Say.", "", "b"))
     assert task.reference_loss() == pytest.approx(log(3))
-    task = of_texts(("Say.", "", "aaa"))
-    assert task.reference_loss() == pytest.approx(-(0.75 * log(0.75) + 0.25 * log(0.25)))
 
 
 # ---------------------------------------------------------------- data
@@ -230,8 +213,6 @@ def test_discrete_noise_changes_prompts_but_not_responses(folder, pretrained):
     assert noisy == again
     assert noisy[0] != other[0] != clean[0]
     assert noisy[1] == other[1] == clean[1]
-    assert all(prompt.startswith("Below is an instruction") for prompt in noisy[0].values())
-    assert all(prompt.endswith("### Response:\n") for prompt in noisy[0].values())
 
 
 def test_without_a_file_the_published_dataset_is_read_below_the_data_root(

@@ -3,8 +3,6 @@ refused."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -44,21 +42,13 @@ def folders(tmp_path_factory) -> dict[str, str]:
     }
 
 
-def losses_and_gradients(
-    model: Causal, training: bool = True, **options: Any
-) -> tuple[Tensor, dict[str, Tensor]]:
+def losses_and_gradients(model: Causal, training: bool) -> tuple[Tensor, dict[str, Tensor]]:
     layerwise = LayerwiseLosses(with_adapters_that_do_something(model), instructions())
     torch.manual_seed(3)
-    losses = layerwise.train(training)(BATCH, 0.3 * torch.randn(3, 9, 16), **options)
+    losses = layerwise.train(training)(BATCH, lambda *_: 0.3 * torch.randn(3, 9, 16))
     (WEIGHTS @ losses).sum().backward()
     named = model.named_parameters()
     return losses.detach(), {name: one.grad for name, one in named if one.grad is not None}
-
-
-def same(one: dict[str, Tensor], other: dict[str, Tensor], atol: float = 1e-5) -> bool:
-    return one.keys() == other.keys() and all(
-        torch.allclose(one[name], other[name], atol=atol) for name in one
-    )
 
 
 def test_full_fine_tuning_learns_every_weight_once(folders):
@@ -88,28 +78,10 @@ def test_checkpointing_changes_no_loss_and_no_gradient_at_any_layer(folders, lor
         losses_and_gradients(model, training) for model in (plain, recomputed)
     )
     assert torch.allclose(again, losses, atol=1e-6)
-    assert same(gradients, others)
+    assert gradients.keys() == others.keys()
+    assert all(torch.allclose(gradients[name], others[name], atol=1e-5) for name in gradients)
     # Each layer is computed again in the backward pass, but not in evaluation.
     assert len(calls) == (6 if training else 3)
-
-
-@pytest.mark.parametrize("recomputes", [False, True])
-def test_the_announced_gradient_of_a_trained_head_is_that_of_logits_computed_again(
-    folders, recomputes
-):
-    def model() -> Causal:
-        return build_causal(folders["untied"], gradient_checkpointing=recomputes)
-
-    announced = (5 * WEIGHTS).unsqueeze(1).expand(3, 3)
-    (losses, gradients), (again, others) = (
-        losses_and_gradients(model(), announced=one) for one in (None, announced)
-    )
-    assert torch.equal(losses, again)
-    assert same(gradients, others, atol=2e-6)
-    # What is announced of a constant layer does not count.
-    _, expected = losses_and_gradients(model(), constant={1})
-    _, found = losses_and_gradients(model(), constant={1}, announced=announced)
-    assert same(expected, found, atol=2e-6)
 
 
 def test_weights_in_bf16_have_adapters_and_losses_in_fp32(folders):

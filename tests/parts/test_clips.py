@@ -29,34 +29,22 @@ def footage_of(folder: Path, size: int = 16) -> Footage:
 
 
 def error_of(folder: Path) -> str:
-    """The error, which is always one line."""
     with pytest.raises(UserError) as error:
         footage_of(folder)
-    assert "\n" not in str(error.value)
     return str(error.value)
 
 
 def test_videos_and_folders_of_frames_are_clips_in_natural_order(tmp_path):
-    names = (
-        "b.avi A.MP4 walk/10.JPG walk/2.tiff walk/._3.tiff walk/notes.txt walk_gt/1.bmp "
-        ".hidden/1.png deep/er/9.png deep/er/x.mkv clip10/1.png clip9/1.png"
-    )
-    for name in names.split():
+    names = """b.avi A.MP4 walk/10.JPG walk/2.tiff walk/._3.tiff walk/notes.txt walk_gt/1.bmp
+        .hidden/1.png deep/er/9.png deep/er/x.mkv clip10/1.png clip9/1.png""".split()
+    for name in names:
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).touch()
-    found = [
-        (clip.name, [file.name for file in clip.files]) for clip in find_clips(tmp_path / "in")
-    ]
-    assert found == [
-        ("A.MP4", ["A.MP4"]),
-        ("b.avi", ["b.avi"]),
-        ("clip9", ["1.png"]),
-        ("clip10", ["1.png"]),
-        ("deep/er/x.mkv", ["x.mkv"]),
-        ("deep/er", ["9.png"]),
-        ("walk", ["2.tiff", "10.JPG"]),
-    ]
-    assert [clip.name for clip in find_clips(tmp_path / "in" / "walk")] == ["."]
+    clips = find_clips(tmp_path / "in")
+    found = [(clip.name, [file.name for file in clip.files]) for clip in clips]
+    videos = [(name, [name.split("/")[-1]]) for name in ("A.MP4", "b.avi", "deep/er/x.mkv")]
+    frames = [("clip9", ["1.png"]), ("clip10", ["1.png"]), ("deep/er", ["9.png"])]
+    assert found == [*videos[:2], *frames[:2], videos[2], frames[2], ("walk", ["2.tiff", "10.JPG"])]
 
 
 def test_grey_frames_of_the_right_size_are_unchanged_and_others_are_pillows_resized(tmp_path):

@@ -58,7 +58,8 @@ def literal(run: Run, gamma: float, seed: int, precision: str = "fp32") -> list[
     for batch in batches(task, task.examples("test"), 1, CPU):
         row: dict[str, Any] = {"id": batch["ids"][0]}
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            signal = model.signal(batch)[0] + gamma * draw_noise(model, batch, noise)
+            clean, mask = model.signal(batch)
+            signal = clean + gamma * draw_noise(batch, clean, mask, noise)
             for layer, state in enumerate(model.layer_states(signal, batch), 1):
                 answer = model.readout(state, batch).double()
                 row[f"loss_{layer}"] = task.losses(answer, batch).item()

@@ -114,7 +114,7 @@ def texts_of(layerwise: LayerwiseLosses) -> tuple[list[str], list[str]]:
     """The test texts of a run, and their classes."""
     found = layerwise.task.examples("test")
     labels = [("negative", "positive")[review.label] for review in found]
-    return [" ".join(review.words) for review in found], labels
+    return [" ".join(review.texts) for review in found], labels
 
 
 def test_the_table_of_a_run_has_the_accuracy_of_its_curve_and_a_share_of_the_flops(run):

@@ -46,7 +46,6 @@ def test_a_model_is_found_as_a_path_below_the_data_root_and_in_a_package(
         assert model.config._attn_implementation == "eager"
         assert {weight.dtype for weight in model.parameters()} == {torch.float32}
         assert hub.load_tokenizer(name, tmp_path)("good film")["input_ids"][0] == 2
-        assert hub.commit_of(name, tmp_path) is None
         hub.check(name, tmp_path)
     assert "no Python package 'no_such' is installed" in error_of("package:no_such/model")
     with pytest.raises(UserError, match=r"set model\.pretrained"):
@@ -63,7 +62,6 @@ def test_a_model_in_the_hubs_cache_is_loaded_without_a_network(tmp_path, monkeyp
     for revision in (None, commit):
         name = PretrainedName("owner/tiny", revision=revision)
         hub.check(name, tmp_path)
-        assert hub.commit_of(name, tmp_path) == commit
         assert type(hub.load_model("AutoModel", name, tmp_path)).__name__ == "BertModel"
     # A folder has no versions, so a recipe with a version never reads one.
     tiny_pretrained(tmp_path / "models" / "owner" / "tiny")

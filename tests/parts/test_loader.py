@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from cudt.data.loader import (
+    TOKEN_COUNTS,
     Loader,
     batches,
-    lengths_of,
     n_batches,
     shared,
     split_updates,
     updates,
 )
 
-CPU, META = torch.device("cpu"), torch.device("meta")
+CPU = torch.device("cpu")
 LENGTHS = np.random.default_rng(9).integers(1, 500, 1000)
 GROUPS = [[4, 0], [2], [1, 3, 5], [5, 5]]
 
@@ -65,12 +65,6 @@ def test_grouped_updates_have_little_padding_and_are_not_sorted_by_length():
     assert abs(np.corrcoef(ranks, np.arange(len(ranks)))[0, 1]) < 0.4
 
 
-def test_a_pool_has_fifty_updates_so_that_each_epoch_groups_other_examples():
-    epoch = updates(400, 2, rng(), range(400))
-    pools = [set(pool) for pool in rng().permutation(400).reshape(4, 100).tolist()]
-    assert all(any(set(pair) <= pool for pool in pools) for pair in epoch.tolist())
-
-
 def test_processes_and_micro_batches_share_each_update():
     epoch = updates(100, 12, rng())
     parts = [split_updates(epoch, 2, process, 3) for process in range(3)]
@@ -107,10 +101,5 @@ def test_batches_come_in_order_and_draw_nothing_from_the_global_generator(worker
     assert {batch["process"] for batch in again} <= processes
     assert (os.getpid() in processes) == (workers == 0)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_lengths_are_counted_before_tensors_are_moved():
-    (batch,) = Loader(Numbers(), range(6), META, 0).load([[1, 2]])
-    assert batch["attention_mask"].device == META
-    assert batch["ids"] == [1, 2]
-    assert lengths_of(batch) == [2, 3]
+    # Lengths are counted before tensors are moved.
+    assert first[2][TOKEN_COUNTS] == [2, 4, 6]

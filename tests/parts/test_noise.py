@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import string
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,12 +14,9 @@ from cudt.config.levels import distribution, scale_of, training_level
 from cudt.noise import (
     ALPHABET,
     DISCRETE,
-    NoiseSource,
-    SignalShape,
     example_seed,
-    signal_noise,
+    noise_kind,
 )
-from cudt.utils.errors import UserError
 from tests.promises.test_noise_is_paired import LONG, WORD
 
 # ---------------------------------------------------------------- noise that is added
@@ -28,41 +24,17 @@ from tests.promises.test_noise_is_paired import LONG, WORD
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
 def test_it_has_mean_zero_and_variance_one_within_one_percent(kind):
-    noise = signal_noise(kind).standard((1000, 1000), torch.Generator().manual_seed(0))
+    noise = noise_kind(kind).standard((1000, 1000), torch.Generator().manual_seed(0))
     assert abs(noise.mean().item()) < 0.005
     assert noise.var().item() == pytest.approx(1, rel=0.01)
     if kind == "uniform":
         assert noise.abs().max().item() <= math.sqrt(3)
 
 
-def test_it_is_scaled_by_the_standard_deviation_of_the_signal():
-    shape = SignalShape([4], 4, (5,))
-    one, three = (NoiseSource("gaussian", sigma, 0).draw(["a"], shape) for sigma in (1.0, 3.0))
-    assert torch.equal(three, 3 * one)
-    for sigma in (0.0, math.nan, math.inf):
-        with pytest.raises(UserError, match=r"σ_x = .*constant or not finite"):
-            NoiseSource("gaussian", sigma, 0).draw(["a"], shape)
-
-
-def test_noise_in_texts_cannot_be_added():
-    with pytest.raises(ValueError, match="noise 'discrete' changes texts"):
-        signal_noise("discrete")
-
-
 # ---------------------------------------------------------------- noise in texts
 
-NASTY = [
-    "",
-    " ",
-    "\n\t ",
-    "word",
-    "  two words, and  gaps\n\n\tof all kinds ",
-    "naïve café — 30 €",
-    "👩‍👩‍👧 🏳️‍🌈 e\u0301",
-    "no\u00a0break\u2003wide\u200bnone",
-    "a\x00b\x00",
-    "half \ud83d",
-]
+NASTY = ["", "\n\t ", "  two words, and  gaps\n\n\tof all kinds ", "naïve café — 30 €"]
+NASTY += ["👩‍👩‍👧 🏳️‍🌈 e\u0301", "no\u00a0break\u2003wide\u200bnone", "a\x00b\x00", "half \ud83d"]
 
 
 def test_level_zero_leaves_a_text_as_it_is_and_level_one_no_word():
@@ -79,21 +51,10 @@ def test_a_share_p_of_words_is_gone_and_a_share_p_of_the_other_characters_replac
     assert len(damaged) % WORD == 0
     gone = 1 - len(damaged) / len(LONG)
     assert gone == pytest.approx(level, abs=4 * (level / 3000) ** 0.5)
-    replaced = sum(character.isascii() for character in damaged) / len(damaged)
+    new = [character for character in damaged if character.isascii()]
+    assert set(new) <= set(map(chr, range(32, 127)))
+    replaced = len(new) / len(damaged)
     assert replaced == pytest.approx(level, abs=4 * (level / len(damaged)) ** 0.5)
-
-
-def test_what_comes_in_is_any_printable_character_of_ascii():
-    assert sorted(ALPHABET) == [chr(code) for code in range(32, 127)]
-    (damaged,) = DISCRETE.corrupt((LONG,), 0.3, 0, "x")
-    assert set(damaged) & set(string.printable) == set(ALPHABET)
-
-
-def test_the_texts_of_a_pair_are_damaged_each_by_itself():
-    text = "the plot was not dull but the ending was really awful"
-    premise, hypothesis = DISCRETE.corrupt((text, text), 0.3, 0, "x")
-    assert (premise,) == DISCRETE.corrupt((text,), 0.3, 0, "x")
-    assert hypothesis != premise
 
 
 def literal(texts: Sequence[str], level: float, seed: int, example: str) -> tuple[str, ...]:
@@ -134,7 +95,3 @@ def test_no_training_has_seen_damaged_texts():
     uniform = [distribution("uniform", level, 0.4) for level in (0.0, 0.4, 0.41)]
     assert uniform == ["ID", "ID", "OOD"]
     assert [distribution("discrete", level, 0.4) for level in (0.0, 0.1)] == ["ID", "OOD"]
-
-
-def test_levels_of_a_noise_that_is_not_installed_are_gammas():
-    assert scale_of("nobody.has_this").symbol == "γ"

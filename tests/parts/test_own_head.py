@@ -15,46 +15,34 @@ from torch import Tensor
 from cudt.models.own_head import layer_losses
 from tests.pretrained import CAUSAL, CONFIGS, IMAGE_CONFIGS, changed
 
-HEADS = {
-    "sequence": "SequenceClassification",
-    "token": "TokenClassification",
-    "causal": "CausalLM",
-    "masked": "MaskedLM",
-    "image": "ImageClassification",
-}
+ENCODERS = ("bert", "distilbert", "albert", "modernbert", "deberta-v2")
 FAMILIES = {
-    "sequence": ("bert", "distilbert", "albert", "modernbert", "deberta-v2", "gpt2", "llama"),
-    "token": ("bert", "roberta", "gpt2"),
-    "causal": ("gpt2", "llama", "opt", "gemma"),
-    "masked": ("bert",),
-    "image": ("vit",),
+    "SequenceClassification": (*ENCODERS, "gpt2", "llama"),
+    "TokenClassification": ("bert", "roberta", "gpt2"),
+    "CausalLM": ("gpt2", "llama", "opt", "gemma"),
+    "MaskedLM": ("bert",),
+    "ImageClassification": ("vit",),
 }
 
 
-def config_of(family: str, **changes: Any) -> Any:
-    # Weights larger than usual, so that layers and losses differ clearly.
-    known = {**CONFIGS, **CAUSAL, **IMAGE_CONFIGS}[family]
-    return changed(
-        known, **{"initializer_range": 0.3, "pad_token_id": 0, "num_labels": 3, **changes}
-    )
-
-
-def model_of(head: str, family: str, **changes: Any) -> Any:
+def model_of(head: str, family: str) -> Any:
     torch.manual_seed(0)
-    loader = getattr(transformers, f"AutoModelFor{HEADS[head]}")
-    return loader.from_config(config_of(family, **changes)).eval()
+    known = {**CONFIGS, **CAUSAL, **IMAGE_CONFIGS}[family]
+    # Weights larger than usual, so that layers and losses differ clearly.
+    config = changed(known, initializer_range=0.3, pad_token_id=0, num_labels=3)
+    return getattr(transformers, f"AutoModelFor{head}").from_config(config).eval()
 
 
-def batch_of(head: str, seed: int = 0) -> dict[str, Tensor]:
+def batch_of(head: str) -> dict[str, Tensor]:
     """Three texts of five, seven and nine tokens, or three pictures."""
-    generator = torch.Generator().manual_seed(seed)
-    classes = torch.tensor([2, 0, 1])
-    if head == "image":
+    generator, classes = torch.Generator().manual_seed(0), torch.tensor([2, 0, 1])
+    if head == "ImageClassification":
         return {"pixel_values": torch.randn(3, 3, 16, 16, generator=generator), "labels": classes}
     mask = (torch.arange(9) < torch.tensor([[5], [7], [9]])).long()
     tokens = torch.randint(5, 40, (3, 9), generator=generator) * mask
     words = torch.where(mask.bool() & (torch.arange(9) % 4 > 0), tokens, -100)
-    labels = {"sequence": classes, "token": torch.where(words < 0, words, words % 3)}
+    of_tokens = torch.where(words < 0, words, words % 3)
+    labels = {"SequenceClassification": classes, "TokenClassification": of_tokens}
     return {"input_ids": tokens, "attention_mask": mask, "labels": labels.get(head, words)}
 
 
@@ -93,7 +81,7 @@ def test_each_layers_loss_and_gradient_are_those_of_the_model_that_ends_there(he
 
 @pytest.mark.parametrize("family", ["bert", "albert", "llama", "gpt2"])
 def test_embeddings_and_layers_are_computed_once_whatever_their_number(family):
-    model, batch = model_of("sequence", family), batch_of("sequence")
+    model, batch = model_of("SequenceClassification", family), batch_of("SequenceClassification")
     layer_losses(model, batch)
     calls: list[int] = []
     embeddings = model.get_input_embeddings()
@@ -105,14 +93,13 @@ def test_embeddings_and_layers_are_computed_once_whatever_their_number(family):
     losses = layer_losses(model, batch)
     # With dropout the same draws come first, and the last layer is the model's own loss.
     assert torch.allclose(losses[-1], plain, atol=1e-6)
-    has_dropout_in_head = family in ("bert", "albert")
-    assert torch.equal(torch.get_rng_state(), head_only) != has_dropout_in_head
+    assert torch.equal(torch.get_rng_state(), head_only) != (family in ("bert", "albert"))
     losses.sum().backward()
     assert calls == [1]
 
 
 def test_the_model_is_left_as_it_was_and_not_kept_alive():
-    model, batch = model_of("causal", "llama"), batch_of("causal")
+    model, batch = model_of("CausalLM", "llama"), batch_of("CausalLM")
     model.model.layers[1].eval()
     model.lm_head.train()
     # transformers leaves hooks of its own behind when it lists hidden states.
@@ -133,9 +120,9 @@ def test_the_model_is_left_as_it_was_and_not_kept_alive():
 
 
 def test_gradient_checkpointing_changes_no_loss_and_no_gradient():
-    batch, found = batch_of("causal"), []
+    batch, found = batch_of("CausalLM"), []
     for checkpoints in (False, True):
-        model = model_of("causal", "llama").train()
+        model = model_of("CausalLM", "llama").train()
         if checkpoints:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         losses = layer_losses(model, batch)
@@ -148,8 +135,8 @@ def test_gradient_checkpointing_changes_no_loss_and_no_gradient():
 def test_adapters_of_peft_are_trained_through_every_layers_loss():
     from peft import LoraConfig, get_peft_model
 
-    model = get_peft_model(model_of("causal", "llama"), LoraConfig(task_type="CAUSAL_LM", r=2))
-    batch = batch_of("causal")
+    model = get_peft_model(model_of("CausalLM", "llama"), LoraConfig(task_type="CAUSAL_LM", r=2))
+    batch = batch_of("CausalLM")
     losses = layer_losses(model, batch)
     assert torch.equal(losses[-1], model(**batch).loss)
     losses[0].backward()
@@ -160,7 +147,7 @@ def test_adapters_of_peft_are_trained_through_every_layers_loss():
 
 
 def test_what_cannot_be_read_is_refused():
-    model, batch = model_of("sequence", "bert"), batch_of("sequence")
+    model, batch = model_of("SequenceClassification", "bert"), batch_of("SequenceClassification")
     with pytest.raises(ValueError, match="no 'labels'"):
         layer_losses(model, {"input_ids": batch["input_ids"]})
     layer_losses(model, batch)

@@ -1,4 +1,4 @@
-"""Texts and labels from files and datasets of the hub, and their tokens."""
+"""Texts and labels from files and datasets of the hub."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import datasets
 import pandas as pd
 import pytest
 
-from cudt.data import hub, text
-from cudt.data.text import Columns, HubSet, Records, find_files, read_files
+from cudt.data import hub
+from cudt.data.text import Columns, Records, Source, find_files, read_files
 from cudt.utils.errors import UserError
-from tests.pretrained import tiny_llama_tokenizer, tiny_tokenizer
 
 COLUMNS = Columns(("text",), "label")
 #: Texts that a reader may take for something else.
@@ -92,11 +91,12 @@ def test_a_damaged_or_foreign_file_is_an_error_that_names_it(name, content, mess
 
 
 def test_parquet_files_below_the_data_root_come_before_the_hub(tmp_path):
-    for place, known in {"films": HubSet("o/films", "own"), "more": HubSet("o/more")}.items():
+    for place, known in {
+        "films/own": Source("o/films", "own"),
+        "more/data": Source("o/more"),
+    }.items():
         for part in range(2):
-            file = (
-                tmp_path / place / (known.subset or "data") / f"train-0000{part}-of-00002.parquet"
-            )
+            file = tmp_path / place / f"train-0000{part}-of-00002.parquet"
             write(file, pd.DataFrame({"text": [str(part)], "label": [1]}))
         assert known.read("train", COLUMNS, tmp_path).texts == [("0",), ("1",)]
         known.find("train", tmp_path)
@@ -116,41 +116,10 @@ def test_a_dataset_of_the_hub_is_read_in_the_version_of_the_recipe(tmp_path, mon
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     for revision in (None, "a" * 40):
-        found = HubSet("o/films", "plain", revision).read("train", COLUMNS, tmp_path)
-        assert (found.texts, found.labels, found.commit) == ([("one",)], [1], "a" * 40)
+        found = Source("o/films", "plain", revision).read("train", COLUMNS, tmp_path)
+        assert (found.texts, found.labels) == ([("one",)], [1])
         assert asked[-1] == (("o/films", "plain"), {"split": "train", "revision": revision})
     with pytest.raises(UserError, match=r"the cache has commit a+, not 'v1'"):
-        HubSet("o/films", "plain", "v1").read("train", COLUMNS, tmp_path)
+        Source("o/films", "plain", "v1").read("train", COLUMNS, tmp_path)
     monkeypatch.setattr(hub, "is_reachable", lambda: True)
-    assert HubSet("o/films", "plain", "v1").read("train", COLUMNS, tmp_path).texts == [("one",)]
-
-
-def test_without_a_network_a_missing_dataset_is_reported_with_how_to_get_it(tmp_path):
-    with pytest.raises(UserError, match="dataset 'owner/none', split train: cannot be read") as e:
-        HubSet("owner/none").read("train", COLUMNS, tmp_path)
-    assert f"hf download owner/none --repo-type dataset --local-dir {tmp_path}/none" in str(e.value)
-
-
-def test_tokens_are_those_of_the_tokenizer_cut_and_never_none():
-    tokenizer = tiny_tokenizer()
-    pairs = [("a good film", "not bad"), ("fine " * 40, "dull")]
-    for row, pair in zip(text.tokenise(tokenizer, pairs, 16), pairs, strict=True):
-        expected = tokenizer(*pair, truncation=True, max_length=16)
-        assert row["input_ids"].tolist() == expected["input_ids"]
-        assert row["token_type_ids"].tolist() == expected["token_type_ids"]
-    bare = tiny_llama_tokenizer()
-    bare.backend_tokenizer.post_processor = None
-    assert [len(row["input_ids"]) for row in text.tokenise(bare, [("",), ("ab",)], 9)] == [1, 2]
-
-
-def test_the_digest_depends_on_texts_tokenizer_and_length_alone():
-    tokenizer, texts = tiny_tokenizer(), [("a", "b"), ("c", "d")]
-    digest = text.digest_of(tokenizer, texts, 9)
-    tokenizer(["some text"], truncation=True, max_length=4, padding=True)
-    assert text.digest_of(tokenizer, texts, 9) == digest
-    others = [
-        text.digest_of(tokenizer, texts, 8),
-        text.digest_of(tokenizer, [("a",), ("b", "c", "d")], 9),
-        text.digest_of(tiny_llama_tokenizer(), texts, 9),
-    ]
-    assert len({digest, *others}) == 4
+    assert Source("o/films", "plain", "v1").read("train", COLUMNS, tmp_path).texts == [("one",)]

@@ -88,17 +88,10 @@ def test_all_clips_differ_and_depend_on_the_seed():
     assert one.fingerprint(SPLITS) == again.fingerprint(SPLITS) != other.fingerprint(SPLITS)
     # The number of training clips does not change the others.
     assert shapes(data_seed=1, train=1).fingerprint(["test"]) == one.fingerprint(["test"])
-    whole = toys.shapes(Shapes(name="shapes"), None, None)
-    assert [len(whole.examples(split)) for split in SPLITS] == [16 * 5, 4 * 3, 4 * 3]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_something_moves_over_a_fixed_background_in_every_clip(seed):
-    clip: Frames = make_clip(np.random.default_rng(seed), 200, 32).astype(int)
-    still = np.median(clip, axis=0)
-    moving = clip != still
+def test_something_moves_over_a_fixed_background():
+    clip: Frames = make_clip(np.random.default_rng(0), 200, 32).astype(int)
+    moving = clip != np.median(clip, axis=0)
     assert moving.any((1, 2)).all()
     assert moving.mean() < 0.4
-    # The background has many shades, and the shapes are much brighter or darker than its mean.
-    assert len(np.unique(still)) > 20
-    assert np.abs(clip[moving] - np.median(still)).mean() > 40

@@ -46,6 +46,16 @@ def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
 
 
+def test_windows_of_a_clip_are_one_measurement_unless_it_is_the_only_clip(tmp_path):
+    for clips, ids in ((2, ["clip-0", "clip-1"]), (1, ["clip-0/0", "clip-0/4"])):
+        sizes = [f"task.validation={clips}", "task.frames=4", "task.clip_length=8"]
+        video = recipes.load("smoke-video", sizes)
+        objects, accelerator = training.assemble(video, None, CPU), accelerator_for("cpu", "fp32")
+        trainer = Trainer(run_for(video, tmp_path), *objects, accelerator, quiet())
+        trainer.progress.sigma_x = 1.0
+        assert trainer.measure_validation().ids == [f"validation/{name}" for name in ids]
+
+
 # ---------------------------------------------------------------- one update
 
 
@@ -55,10 +65,10 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
         trainer.descent.multiplier_values.copy_(torch.tensor([0.0, 0.0, 1.5]))
         forward = trainer.wrapped.forward
 
-        def watched(batch, noise, layers, thinned, constant, announced):
+        def watched(batch, noise, layers, thinned, constant):
             reads.append(constant)
             kept = constant if len(reads) > 1 else ()
-            return forward(batch, noise, layers, thinned, kept, announced)
+            return forward(batch, noise, layers, thinned, kept)
 
         trainer.wrapped.forward = watched
         trainer._update(next(trainer._remaining_updates()))

@@ -35,8 +35,7 @@ def video_model(size: int = 8, spread: float = 0.2, **changes: Any) -> UnrolledV
     """A UT whose weights have left their start, each in its own direction."""
     sizes = {"layers": 3, "patch": 4, "atoms": 5, "step_size": 0.4, **changes}
     config = VideoConfig(name="unrolled_video", **sizes)
-    model = unrolled.build(config, tiny_videos(size, 3), None).double()
-    assert isinstance(model, UnrolledVideo)
+    model = unrolled.video(config, tiny_videos(size, 3), None).double()
     generator = torch.Generator().manual_seed(0)
     for weight in model.parameters():
         weight.data += spread * torch.randn(weight.shape, dtype=torch.double, generator=generator)
@@ -81,14 +80,6 @@ def test_layers_of_videos_equal_the_equations_at_every_patch(tie_layers):
     for layer in range(3):
         patches = 255 * torch.tensor([one[layer] for one in made], dtype=torch.double)
         assert torch.allclose(found[layer], from_patches(patches, 4, 8, 8), atol=1e-9 * 255)
-
-
-def test_padding_changes_no_answer_of_a_text():
-    model = text_model()
-    keys = ("input_ids", "attention_mask")
-    wider = {**TEXTS, **{key: nn.functional.pad(TEXTS[key], [0, 3]) for key in keys}}  # type: ignore[arg-type]
-    one, other = (answers(model, model.signal(given)[0], given) for given in (TEXTS, wider))
-    assert torch.allclose(one, other, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["text", "video"])
@@ -143,7 +134,6 @@ def test_attention_and_its_gradient_are_those_of_the_plain_formula(padded):
     (expected,), (found,) = (torch.autograd.grad((weights * one).sum(), y) for one in (plain, ours))
     assert torch.allclose(ours, plain, atol=1e-14)
     assert torch.allclose(found, expected, atol=1e-13)
-    assert torch.autograd.gradcheck(lambda given: attention(given, mask), (y,))
 
 
 def test_a_relu_step_is_a_proximal_gradient_step_on_its_energy():

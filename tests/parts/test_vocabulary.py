@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from cudt.models import vocabulary
-from cudt.models.vocabulary import HeadGradient, TokenLogits
+from cudt.models.vocabulary import TokenLogits
 from cudt.tasks.base import IGNORED
 from tests.products import Products
 
@@ -33,68 +33,59 @@ def states_and_head(dtype: torch.dtype = torch.float64) -> tuple[list[Tensor], n
     return states, nn.Linear(WIDTH, WORDS, bias=False, dtype=dtype)
 
 
-def losses_of(states: list[Tensor], head: nn.Linear, announced: Tensor | None) -> Tensor:
+def losses_of(states: list[Tensor], head: nn.Linear) -> Tensor:
     """The mean loss of each layer and example."""
-    gradient = None if announced is None else HeadGradient(announced)
-    answers = [TokenLogits(own, head, own.dtype) for own in states]
-    if gradient is not None:
-        answers = [one.adding_to(gradient, row) for row, one in enumerate(answers)]
-    return torch.stack([one.mean_losses(BATCH) for one in answers])
+    return torch.stack([TokenLogits(own, head, own.dtype).mean_losses(BATCH) for own in states])
 
 
 def plain(states: list[Tensor], head: nn.Linear) -> Tensor:
     """The same losses by PyTorch, example by example."""
     owners, targets = (LABELS != IGNORED).nonzero()[:, 0], LABELS[LABELS != IGNORED]
-    logits = [head(own) for own in states]
-    return torch.stack(
-        [
-            torch.stack([F.cross_entropy(one[owners == n], targets[owners == n]) for n in range(3)])
-            for one in logits
-        ]
-    )
+    losses = [
+        F.cross_entropy(head(own)[owners == n], targets[owners == n])
+        for own in states
+        for n in range(3)
+    ]
+    return torch.stack(losses).reshape(LAYERS, 3)
 
 
 def gradients(losses: Tensor, weights: Tensor, states: list[Tensor], head: nn.Linear) -> list[Any]:
     return list(torch.autograd.grad((losses * weights).sum(), [*states, *head.parameters()]))
 
 
-@pytest.mark.parametrize("factor", [None, 1.0, -3.0, 1e-20])
-def test_losses_and_gradients_are_those_of_cross_entropy(factor):
-    """Without announced weights, and with weights that are announced up to a factor."""
+@pytest.mark.parametrize("chunk", [1, WORDS, 3 * WORDS + 1, 10**9])
+def test_losses_and_gradients_are_those_of_cross_entropy_whatever_the_chunks(chunk, monkeypatch):
+    monkeypatch.setattr(vocabulary, "CHUNK", chunk)
     states, head = states_and_head()
-    announced, weights = WEIGHTS.double(), (factor or 1.0) * WEIGHTS.double()
-    losses = losses_of(states, head, None if factor is None else announced)
-    assert torch.allclose(losses, plain(states, head), rtol=1e-12)
-    ours = gradients(losses, weights, states, head)
-    expected = gradients(plain(states, head), weights, states, head)
-    for one, other in zip(ours, expected, strict=True):
-        assert torch.allclose(one, other, rtol=1e-12, atol=1e-14 * abs(factor or 1.0))
+    losses, expected = losses_of(states, head), plain(states, head)
+    assert torch.allclose(losses, expected, rtol=1e-12)
+    pairs = [gradients(one, WEIGHTS.double(), states, head) for one in (losses, expected)]
+    for one, other in zip(*pairs, strict=True):
+        assert torch.allclose(one, other, rtol=1e-12, atol=1e-14)
+    with torch.no_grad():
+        assert torch.allclose(losses_of(states, head), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("announced", [True, False])
-def test_fp32_agrees_to_5e_7_and_bf16_to_its_rounding(announced):
+def test_fp32_agrees_to_1e_6_and_bf16_to_its_rounding():
     states, head = states_and_head(dtype=torch.float32)
     expected = gradients(plain(states, head), WEIGHTS, states, head)
     for kind, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 3e-2)):
         with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
-            losses = losses_of(states, head, WEIGHTS if announced else None)
+            losses = losses_of(states, head)
         assert losses.dtype == torch.float32
         for one, other in zip(gradients(losses, WEIGHTS, states, head), expected, strict=True):
             assert one.dtype == torch.float32
             assert torch.allclose(one, other, atol=tolerance * other.abs().max().item())
 
 
-@pytest.mark.parametrize(
-    ("trained", "announced", "forward", "both"),
-    [(False, True, 2, 2), (True, True, 3, 3), (True, False, 2, 4)],
-)
-def test_the_number_of_products_of_the_size_of_the_head(trained, announced, forward, both):
+@pytest.mark.parametrize(("trained", "both"), [(False, 2), (True, 4)])
+def test_the_number_of_products_of_the_size_of_the_head(trained, both):
     states, head = states_and_head()
     head.requires_grad_(trained)
     one = LAYERS * 2 * TOKENS * WIDTH * WORDS
     with Products() as counter:
-        losses = losses_of(states, head, WEIGHTS.double() if announced else None)
-        assert counter.flops == forward * one
+        losses = losses_of(states, head)
+        assert counter.flops == 2 * one
         (losses * WEIGHTS).sum().backward()
     assert counter.flops == both * one
     assert states[0].grad is not None
@@ -104,29 +95,17 @@ def test_the_number_of_products_of_the_size_of_the_head(trained, announced, forw
 def test_autograd_keeps_states_and_no_logits():
     states, head = states_and_head()
     kept: list[tuple[int, ...]] = []
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tuple(tensor.shape))
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        losses_of(states, head, None)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: kept.append(tuple(tensor.shape)), lambda nothing: nothing
+    ):
+        losses_of(states, head)
     assert (TOKENS, WIDTH) in kept
     assert not [shape for shape in kept if len(shape) == 2 and shape[1] == WORDS]
 
 
-@pytest.mark.parametrize("chunk", [1, WORDS, 10**9])
-def test_losses_do_not_depend_on_the_chunk_size(chunk, monkeypatch):
-    states, head = states_and_head()
-    monkeypatch.setattr(vocabulary, "CHUNK", chunk)
-    assert torch.allclose(losses_of(states, head, None), plain(states, head), rtol=1e-12)
-    with torch.no_grad():
-        assert torch.allclose(losses_of(states, head, None), plain(states, head), rtol=1e-12)
-
-
 def test_a_hit_is_the_likeliest_word_and_judging_has_no_gradients():
     (states, *_), head = states_and_head()
-    likeliest, targets = head(states).argmax(-1), LABELS[LABELS != IGNORED]
+    likeliest = head(states).argmax(-1)
     labels = LABELS.clone()
     wanted = torch.where(torch.arange(TOKENS) % 3 == 0, likeliest, (likeliest + 1) % WORDS)
     labels[labels != IGNORED] = wanted
@@ -134,4 +113,3 @@ def test_a_hit_is_the_likeliest_word_and_judging_has_no_gradients():
     assert not losses.requires_grad
     assert losses.dtype == hits.dtype == torch.float64
     assert hits.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 2])
-    assert len(targets) == TOKENS

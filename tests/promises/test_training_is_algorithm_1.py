@@ -58,9 +58,9 @@ def algorithm_1(settings: Any, layerwise: Any, reference: float) -> list[dict[st
             chosen = order[start : start + training.batch_size]
             batch = task.collate([examples[index] for index in chosen])
             # f_l, with γ·σ_x·ε added to the signal.
-            signal, _ = model.signal(batch)
-            drawn = noise.gamma_train * source.draw(batch["ids"], model.signal_shape(batch))
-            states = model.layer_states(signal + drawn, batch)
+            signal, mask = model.signal(batch)
+            drawn = source.draw(batch["ids"], mask.sum(1).tolist(), signal.shape)
+            states = model.layer_states(signal + noise.gamma_train * drawn, batch)
             answers = [model.readout(state, batch).float() for state in states]
             f = torch.stack([task.losses(answer, batch).mean() for answer in answers])
             # J = f_L + Σ λ_l·(g_l − u_l) + β/2·‖u‖²

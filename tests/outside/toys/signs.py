@@ -39,7 +39,7 @@ class NumberRow:
 class Signs(Classification):
     """Two classes."""
 
-    n_classes = 2
+    classes = (0, 1)
 
     def __init__(self, config: Config) -> None:
         generator = torch.Generator().manual_seed(0)

@@ -24,8 +24,6 @@ from torchvision.utils import make_grid, save_image  # noqa: E402  (after what l
 
 #: Largest number of layers in a row; more would be too small to see.
 _MOST_LAYERS = 7
-#: The smallest side of a frame in pixels.
-_SIDE = 160
 
 
 def folder_of(run: Run) -> Path:
@@ -81,6 +79,4 @@ def picture(
         for values in (signal, noisy, *(answers[layer] for layer in chosen)):
             clip = torch.from_numpy(task.pictures(values)[0])
             frames.append(clip[len(clip) // 2].unsqueeze(0) / 255)
-    larger = -(-_SIDE // min(frames[0].shape[1:]))
-    cells = [one.repeat_interleave(larger, 1).repeat_interleave(larger, 2) for one in frames]
-    return batch["ids"][0], make_grid(cells, nrow=len(chosen) + 2, padding=4, pad_value=1)
+    return batch["ids"][0], make_grid(frames, nrow=len(chosen) + 2, padding=4, pad_value=1)

@@ -112,7 +112,7 @@ class RunFolder:
         self.update_info(RunInfo(files={**files, name: [new]}))
 
     def delete(self, *names: str) -> None:
-        """Delete files, and their SHA-256, also of files that the user has deleted."""
+        """Delete files, and their SHA-256."""
         files = {name: one for name, one in self.info().files.items() if name not in names}
         self.update_info(RunInfo(files=files))
         for name in names:
@@ -125,6 +125,8 @@ class RunFolder:
             now = digest_of(file) if file.is_file() else None
             if accepted is None or now in accepted:
                 return
+            if now is None and name.startswith(_EVALUATED):
+                return  # the user has deleted it; its command writes it again
         raise self.damage(name, "its content is not what was written" if now else "missing")
 
     def read(self, name: str) -> bytes:
@@ -137,7 +139,7 @@ class RunFolder:
         again = f"delete {self.path} to train again"
         if name.startswith(_EVALUATED):
             again = "delete it and repeat the command that wrote it"
-        return DamagedFileError(self.path / name, reason, f"restore it, or {again}")
+        return DamagedFileError(f"{self.path / name}: damaged ({reason}); restore it, or {again}")
 
     # ---------------------------------------------------------------- tables
 
@@ -148,8 +150,6 @@ class RunFolder:
         """
         import pandas as pd
 
-        if name not in TABLES:
-            raise UserError(f"no table '{name}'; a run has {', '.join(TABLES)}")
         types = TABLES[name]
         try:
             content = self.read(f"{name}.csv")

@@ -33,17 +33,11 @@ print(json.dumps(found))
 def read_cards(code: str, *given: Any) -> dict[str, Any]:
     """What `code` puts into `found`, in a Python that never heard of cudt; `log` is all that it
     printed."""
-    environment = {
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    command = [sys.executable, "-c", _BEFORE + code + _AFTER]
+    offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        command,
+        [sys.executable, "-c", _BEFORE + code + _AFTER],
         input=json.dumps(given),
-        env=environment,
+        env={**os.environ, **offline},
         capture_output=True,
         text=True,
         timeout=300,

@@ -34,7 +34,7 @@ from cudt.config.schema import Weights
 from cudt.runs.info import FinishedInfo, RunInfo
 from cudt.utils import processes
 from cudt.utils.errors import DamagedFileError, UserError
-from cudt.utils.files import delete_temporaries, digest_of, files_below, replacing, write_text
+from cudt.utils.files import delete, digest_of, replacing, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -199,7 +199,8 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(self.path / LOCK_FILE, timeout=-1 if wait else 0.2):
-                delete_temporaries(self.path)  # of killed writers
+                for left_by_killed_writer in [*self.path.rglob(".*.tmp")]:
+                    delete(left_by_killed_writer)
                 yield
         except Timeout:
             raise UserError(
@@ -297,9 +298,7 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"folder '{folder}' does not exist")
-        # A run has a recipe.yaml before its run.json.
-        paths = {file.parent for file in files_below(folder, ["recipe.yaml", "run.json"])}
-        for path in sorted(paths):
+        for path in sorted(file.parent for file in folder.rglob("recipe.yaml")):
             if not any(part.startswith(".") for part in path.relative_to(folder).parts):
                 found.setdefault(path.resolve(), path)
     return [*found.values()]

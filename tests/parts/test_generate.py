@@ -65,9 +65,9 @@ def completions(
     run: Run, folder: Path, limit: int | None = None, **changes: Any
 ) -> list[dict[str, str]]:
     how = Decoding(**{"max_new_tokens": TOKENS, **changes})
-    where: Any = ("cpu", None, lambda batches, *_: batches)
-    path = generate.generate(run, folder / "ask.json", how, *where, limit)
-    assert path == run.path / file_of(run, folder / "ask.json", how)
+    file = folder / "ask.json"
+    path = generate.generate(run, file, how, "cpu", None, lambda batches, *_: batches, limit)
+    assert path == run.path / file_of(run, file, how)
     return json.loads(path.read_text(encoding="utf-8"))
 
 

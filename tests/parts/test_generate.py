@@ -117,18 +117,15 @@ def test_completions_depend_neither_on_the_batch_nor_on_where_a_command_resumes(
 
 
 def test_noise_is_scaled_by_the_runs_sigma_and_zero_is_none(run, folder, monkeypatch):
-    made: list[tuple[Any, ...]] = []
-
-    def recorded(*given: Any) -> NoiseStream:
-        made.append(given[:3])
-        return NoiseStream(*given)
-
-    monkeypatch.setattr(generate, "NoiseStream", recorded)
+    made = []
+    monkeypatch.setattr(
+        generate, "NoiseStream", lambda *given: made.append(given[:3]) or NoiseStream(*given)
+    )
     clean = outputs(run, folder)
     assert outputs(run, folder, gamma=2.0, noise_seed=3) != clean
     assert outputs(run, folder, gamma=0.0, noise_seed=3) == clean
     noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 3)
-    assert (noise, 2.0, [f"{row}" for row in range(len(ASKED))]) in made
+    assert (noise, 2.0, [*map(str, range(len(ASKED)))]) in made
 
 
 def test_noise_is_on_every_token_of_the_prompt_and_of_the_answer_and_on_no_padding(run, folder):

@@ -92,8 +92,8 @@ def _under_noise(run: Run) -> str:
     better = "higher" if info.metric.higher_is_better else "lower"
     found = f"\n## Under noise ({info.metric.name}, {better} is better)\n\n"
     found += "| noise | level | | value | 95 % interval |\n|---|---|---|---|---|\n"
-    for (noise, gamma), rows in ood.groupby(["noise", "gamma"]):
-        value, low, high = rows[["value", "low", "high"]].mean()
+    means = ood.groupby(["noise", "gamma"], as_index=False)[["value", "low", "high"]].mean()
+    for noise, gamma, value, low, high in means.itertuples(index=False):
         level = f"{scale_of(noise).symbol} = {gamma:g}"
         where = distribution(noise, gamma, info.gamma_train)
         interval = f"{low:.4g} to {high:.4g}" if low == low else ""

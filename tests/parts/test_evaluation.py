@@ -198,8 +198,8 @@ def test_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(tmp_pa
 @pytest.fixture(scope="module")
 def video(tmp_path_factory) -> Run:
     """A run on videos of three clips."""
-    changes = ("task.test=3", "evaluation.gammas=0.1,0.5", "training.epochs=1")
-    changes += ("descent.warmup_epochs=0",)
+    changes: dict[str, Any] = {"task.test": 3, "evaluation.gammas": [0.1, 0.5]}
+    changes |= {"training.epochs": 1, "descent.warmup_epochs": 0}
     return train_quietly(recipes.load("smoke-video", changes), tmp_path_factory.mktemp("video"))
 
 

@@ -117,10 +117,13 @@ def test_completions_depend_neither_on_the_batch_nor_on_where_a_command_resumes(
 
 
 def test_noise_is_scaled_by_the_runs_sigma_and_zero_is_none(run, folder, monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        generate, "NoiseStream", lambda *given: made.append(given[:3]) or NoiseStream(*given)
-    )
+    made = list[Any]()
+
+    def recorded(*given: Any) -> NoiseStream:
+        made.append(given[:3])
+        return NoiseStream(*given)
+
+    monkeypatch.setattr(generate, "NoiseStream", recorded)
     clean = outputs(run, folder)
     assert outputs(run, folder, gamma=2.0, noise_seed=3) != clean
     assert outputs(run, folder, gamma=0.0, noise_seed=3) == clean

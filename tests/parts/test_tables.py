@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cudt.evaluation import tables
-from cudt.evaluation.intervals import bootstrap, bootstrap_of_clips, wilson
+from cudt.evaluation.intervals import Array, bootstrap, bootstrap_of_clips, wilson
 from cudt.method import constraints
 from tests.planted import keys
 
@@ -125,7 +125,7 @@ def test_noise_seeds_are_averaged_and_an_error_as_the_root_of_the_mean_square():
 
 
 def test_ratios_of_layers_are_counted_one_by_one():
-    halves = np.repeat([0.0, 1.0], 100)
+    halves: Array = np.repeat([0.0, 1.0], 100)
     table = examples(200).assign(loss_1=halves, loss_2=halves / 2)
     found = tables.ratio_bins(table)
     ratios = []

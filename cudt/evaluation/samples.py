@@ -21,9 +21,6 @@ from cudt.utils.device import survive_torchvision_mismatch
 survive_torchvision_mismatch()
 from torchvision.utils import make_grid, save_image  # noqa: E402  (after what lets it be imported)
 
-#: Largest number of layers in a row; more would be too small to see.
-_MOST_LAYERS = 7
-
 
 def folder_of(run: Run) -> Path:
     """The folder of the pictures of a run with these weights."""
@@ -57,19 +54,17 @@ def picture(
     layerwise: LayerwiseLosses, example: Any, noise: NoiseSource, levels: Sequence[float]
 ) -> Tensor:
     """The middle frame of an example at some levels, with the noise of the evaluation: clean,
-    noisy, and after each layer (a selection if there are many).
+    noisy, and after each layer.
     """
     model, task = layerwise.eval().model, layerwise.task
     device = next(layerwise.parameters()).device
     batch = to_device(task.collate([example]), device)
     signal, drawn = model.signal(batch)[0], draw_noise(model, batch, noise).to(device)
-    depth = model.n_layers
-    chosen = np.unique(np.linspace(0, depth - 1, min(depth, _MOST_LAYERS)).round().astype(int))
     frames: list[Tensor] = []
     for level in levels:
         noisy = signal + level * drawn
         answers = [model.readout(state, batch) for state in model.layer_states(noisy, batch)]
-        for values in (signal, noisy, *(answers[layer] for layer in chosen)):
+        for values in (signal, noisy, *answers):
             clip = torch.from_numpy(task.pictures(values)[0])
             frames.append(clip[len(clip) // 2].unsqueeze(0) / 255)
-    return make_grid(frames, nrow=len(chosen) + 2, padding=4, pad_value=1)
+    return make_grid(frames, nrow=model.n_layers + 2, padding=4, pad_value=1)

@@ -82,18 +82,13 @@ healthy = True
 """
 
 
-def test_a_mismatched_torchvision_fails_alone_and_is_survived(tmp_path):
+def test_a_mismatched_torchvision_is_survived(tmp_path):
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision" / "__init__.py").write_text(BROKEN)
     survive = "from cudt.utils.device import survive_torchvision_mismatch as s; s(); "
 
-    def run(code: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-
-    assert "operator torchvision::nms does not exist" in run("import torchvision").stderr
-    survived = run(f"{survive}import torchvision; print(torchvision.healthy)")
-    assert survived.stdout.strip() == "True", survived.stderr
+    command = [sys.executable, "-c", f"{survive}import torchvision; print(torchvision.healthy)"]
+    assert subprocess.check_output(command, text=True, cwd=tmp_path).strip() == "True"
 
 
 # ---------------------------------------------------------------- several processes

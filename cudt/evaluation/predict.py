@@ -4,6 +4,7 @@ do not run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def predict(
         raise TypeError("texts must be a list of texts, not one text")
     run = run if isinstance(run, Run) else open_run(run)
     run.finished_info()
-    threshold = chosen_threshold(run) if exit == "confidence" else None
+    threshold = chosen_threshold(run) if exit == "confidence" else math.inf
     if isinstance(exit, Mapping):
         threshold = float(exit["confidence"])
     root = data_root and Path(data_root)
@@ -81,7 +82,7 @@ def predict(
 
 
 @torch.no_grad()
-def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> tuple[Array, Array]:
+def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float) -> tuple[Array, Array]:
     """The class probabilities with which the texts of a batch leave, and after which layers."""
     model, n, layer = layerwise.model, len(batch["ids"]), 0
     task: Any = layerwise.task
@@ -92,10 +93,8 @@ def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> 
         nonlocal layer
         layer += 1
         is_last = layer == model.n_layers
-        if threshold is None and not is_last:
-            return
         answers = task.probabilities(model.readout(state, batch).double()).cpu().numpy()
-        leaves = (left == 0) & (is_last | (answers.max(-1) > (threshold or 0.0)))
+        leaves = (left == 0) & (is_last | (answers.max(-1) > threshold))
         left[leaves], found[leaves] = layer, answers[leaves]
         if left.all():
             raise _AllLeftError

@@ -116,8 +116,8 @@ def test_a_first_file_of_a_killed_writer_was_never_written(run: Path, monkeypatc
 
     opened, real = open_run(run), Path.replace
     monkeypatch.setattr(Path, "replace", killed)
-    with pytest.raises(KeyboardInterrupt), opened.replacing("extra/new.json") as temporary:
+    with pytest.raises(KeyboardInterrupt), opened.replacing("new.json") as temporary:
         temporary.write_text("[]")
-    opened.check("extra/new.json")
+    opened.check("new.json")
     with pytest.raises(FileNotFoundError):
-        opened.read("extra/new.json")
+        opened.read("new.json")

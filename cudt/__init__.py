@@ -98,7 +98,6 @@ def evaluate(
     weights: Literal["best", "last"] | None = None,
     exits: bool = False,
     on: str | None = None,
-    again: bool = False,
     device: str = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
@@ -107,8 +106,8 @@ def evaluate(
 
     `gammas` are levels of noise on embeddings or pixels, `probabilities` of noise in texts: a list,
     or text like "0:2.1:0.15". None takes the recipe's. Levels that were evaluated before are
-    skipped, unless `again`. `exits` also measures what early exit needs. `on` names a task or
-    recipe whose test data are used instead of the run's own.
+    skipped. `exits` also measures what early exit needs. `on` names a task or recipe whose test
+    data are used instead of the run's own.
     """
     from functools import partial
 
@@ -122,10 +121,9 @@ def evaluate(
     opened = run if isinstance(run, Run) else open_run(run)
     opened = opened.with_weights(weights or opened.weights)
     other = None if on is None else named(opened.recipe.settings.task, on)
-    grid = Grid(gammas, probabilities, perturbations, noise_seeds, other)
-    check(opened, grid, with_exits=exits)
-    where = (device, None if data_root is None else Path(data_root))
+    grid = Grid(gammas, probabilities, perturbations, noise_seeds, other, exits)
+    check(opened, grid)
+    root, track_on = data_root and Path(data_root), partial(track, console=Console(quiet=quiet))
     with opened.locked():
-        track_on = partial(track, console=Console(quiet=quiet))
-        evaluate_ood(opened, grid, *where, track_on, with_exits=exits, again=again)
+        evaluate_ood(opened, grid, device, root or None, track_on)
     return grid.of(opened).rows("ood")

@@ -5,7 +5,7 @@ instructions under noise.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,12 +21,7 @@ Probabilities = Annotated[
 NoiseSeeds = Annotated[
     options.Words, typer.Option(metavar="N,...", help="Seeds of the noise, for example 0,1,2.")
 ]
-Exits = Annotated[
-    bool, typer.Option("--exits", help="Also early exit: accuracy against depth and FLOPs.")
-]
-Again = Annotated[
-    bool, typer.Option("--again", help="Evaluate levels again that the tables already have.")
-]
+Exits = Annotated[bool, typer.Option("--exits", help="Also early exit: accuracy and mean depth.")]
 Instructions = Annotated[
     Path | None,
     typer.Option(help="File with a column `instruction`, and perhaps `input` and `dataset`."),
@@ -51,7 +46,6 @@ def eval_ood(
     weights: options.Weights = None,
     exits: Exits = False,
     on: options.OnData = None,
-    again: Again = False,
     workers: options.Workers = 1,
     device: options.Device = "auto",
     data_root: options.DataRoot = None,
@@ -68,16 +62,13 @@ def eval_ood(
     from cudt.runs.run import open_run
 
     runs = [open_run(path, weights) for path in dict.fromkeys(run)]
-    asked = (gammas, probabilities, kinds or None, seeds or None)
-    grids = [
-        evaluate.Grid(*asked, named(one.recipe.settings.task, on) if on else None) for one in runs
-    ]
-    for one, its in zip(runs, grids, strict=True):
-        evaluate.check(one, its, save_samples, with_exits=exits)
-    console, failed = options.make_console(), False
-    where = (workers, device, data_root, options.progress())
-    how: Any = {"n_samples": save_samples, "with_exits": exits, "again": again}
-    for number, result in evaluate.evaluate_all(runs, grids, *where, **how):
+    asked, grids = (gammas, probabilities, kinds or None, seeds or None), []
+    for one in runs:
+        other = named(one.recipe.settings.task, on) if on else None
+        grids.append(evaluate.Grid(*asked, other, exits, save_samples))
+        evaluate.check(one, grids[-1])
+    failed, where = False, (workers, device, data_root, options.progress())
+    for number, result in evaluate.evaluate_all(runs, grids, *where):
         if isinstance(result, BaseException):
             if len(runs) == 1:
                 raise result
@@ -85,8 +76,10 @@ def eval_ood(
             options.say(f"error: {runs[number].path}: {result}", stderr=True)
             continue
         if not result:
-            options.say(f"already evaluated: {runs[number].path} (--again repeats it)")
-        console.print(result_table(grids[number].of(runs[number]), with_exits=exits))
+            options.say(f"already evaluated: {runs[number].path}")
+        tested = grids[number].of(runs[number])
+        options.say(tested.label)
+        options.print_table(result_table(tested, with_exits=exits))
         options.say(f"written to {runs[number].path / 'ood.csv'} and the tables next to it")
     if failed:
         raise typer.Exit(1)
@@ -123,7 +116,7 @@ def generate(
             for output in generation.answer(one, prompt or [], how, device, data_root):
                 options.say(f"{one.label}: {output}")
             continue
-        asked = generation.Request(instructions, how)
+        where = (device, data_root, options.progress())
         with one.locked():
-            path = generation.generate(one, asked, device, data_root, options.progress())
+            path = generation.generate(one, instructions, how, *where)
         options.say(f"completions in {path}")

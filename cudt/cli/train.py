@@ -70,19 +70,19 @@ def experiment(
     loaded = _load(recipe, set_, objectives or ["erm,constrained"], seeds, name)
     from cudt.evaluation import evaluate
 
-    folder, runs, grid = loaded[0].name, list["Run"](), evaluate.Grid()
+    folder, runs = loaded[0].name, list["Run"]()
+    grid = evaluate.Grid(n_samples=save_samples)
     options.say(f"{folder}: train {len(loaded)} runs, test each under noise, compare them")
     options.say("f: loss on validation data after each layer; λ: multiplier of its constraint")
     for run in _trained(loaded, out, device, data_root, track):
         # What cannot be evaluated is refused before another run is trained.
-        evaluate.check(run, grid, save_samples)
+        evaluate.check(run, grid)
         options.say(_verdict(run))
         runs.append(run)
     if runs and processes.is_main_process():
         for run in runs:
             with run.locked():
-                where = (device, data_root, options.progress())
-                evaluate.evaluate_ood(run, grid, *where, n_samples=save_samples)
+                evaluate.evaluate_ood(run, grid, device, data_root, options.progress())
         _print_side_by_side(runs)
         write_report([out / folder], out / f"report-{folder}")
         if len({one.settings.seed for one in loaded}) == 1:

@@ -20,7 +20,7 @@ import torch
 
 from cudt.config.levels import parse_levels, scale_of, training_level
 from cudt.config.other_data import OtherData
-from cudt.config.schema import Evaluation
+from cudt.config.schema import Evaluation, Weights
 from cudt.evaluation import exits, samples
 from cudt.evaluation.measure import measure
 from cudt.evaluation.tables import layer_rows, merged, ood_row
@@ -40,8 +40,9 @@ _SORTED = [*KEYS]
 
 @dataclass(frozen=True)
 class Grid:
-    """Levels (a list, or a text like 0:2.1:0.15), kinds of noise and noise seeds, where None uses
-    those of the run's recipe; and test data that are not of the run's own task.
+    """What is evaluated: levels (a list, or a text like 0:2.1:0.15), kinds of noise and noise
+    seeds, where None uses those of the run's recipe; test data that are not of the run's own task;
+    and whether with early exits, and pictures of some test examples.
     """
 
     gammas: str | Sequence[float] | None = None
@@ -49,6 +50,8 @@ class Grid:
     perturbations: Sequence[str] | None = None
     noise_seeds: Sequence[int] | None = None
     on: OtherData | None = None
+    exits: bool = False
+    n_samples: int = 0
 
     def kinds(self, settings: Evaluation) -> list[str]:
         return [*(self.perturbations or settings.perturbations)]
@@ -67,7 +70,7 @@ class Grid:
         return replace(run, data=OWN if self.on is None else self.on.name)
 
 
-def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False) -> None:
+def check(run: Run, grid: Grid) -> None:
     """Refuse a run that is not finished or damaged, or whose task lacks texts, pictures or classes
     that are needed.
     """
@@ -77,22 +80,18 @@ def check(run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False)
         grid.levels(kind, settings)
         if isinstance(noise_kind(kind), TextNoise) and not info.has_texts:
             raise UserError(f"'{run.path}': noise '{kind}' changes texts, but task {task} has none")
-    if n_samples and not info.has_pictures:
+    if grid.n_samples and not info.has_pictures:
         raise UserError(f"'{run.path}': pictures need a video task, but its task is {task}")
-    if with_exits:
+    if grid.exits:
         exits.check(run)
     for name in ("layers.csv", "ood.csv", EXAMPLES):
-        # The user may have deleted what was damaged; it is written again.
-        if name == "layers.csv" or (run.path / name).is_file():
-            run.check(name)
+        run.check(name)
 
 
 # ---------------------------------------------------------------- what is missing
 
 
-def missing(
-    run: Run, grid: Grid, n_samples: int = 0, *, with_exits: bool = False, again: bool = False
-) -> dict[str, list[float]]:
+def missing(run: Run, grid: Grid) -> dict[str, list[float]]:
     """The levels that the tables of a run lack, by kind of noise; `exits` and `samples` are kinds
     without levels.
 
@@ -104,13 +103,12 @@ def missing(
         asked = grid.levels(kind, settings.evaluation)
         wanted = sorted({*asked, training_level(kind, settings.noise.gamma_train)})
         measured, on_curve = _known(run, kind, grid.seeds(settings.evaluation))
-        if not again:
-            wanted = [g for g in wanted if g not in measured or (g in asked and g not in on_curve)]
+        wanted = [g for g in wanted if g not in measured or (g in asked and g not in on_curve)]
         if wanted:
             found[kind] = wanted
-        if n_samples and (again or samples.count(run, kind) < n_samples):
+        if samples.count(run, kind) < grid.n_samples:
             found["samples"] = []
-    if with_exits and (again or not exits.has_thresholds(run)):
+    if grid.exits and not exits.has_threshold(run):
         found["exits"] = []
     return found
 
@@ -119,47 +117,39 @@ def _known(run: Run, kind: str, seeds: Sequence[int]) -> tuple[set[float], set[f
     """The levels that were measured with exactly these noise seeds, and those that are in ood.csv:
     one curve never mixes seeds.
     """
-    has_examples = run.recipe.settings.evaluation.examples == "all"
-    if not all((run.path / file).is_file() for file in ("ood.csv", EXAMPLES)[: 1 + has_examples]):
-        return set(), set()
-    ood, layers = (rows[rows["noise"] == kind] for rows in map(run.rows, ("ood", "layers")))
-    if {*layers["seed"]} != {*seeds}:
-        return set(), set()
-    measured = {*layers["gamma"]}
-    if has_examples:
+    if run.recipe.settings.evaluation.examples == "all":
         keys = {"split": "test", "data": run.data, "weights": run.weights, "noise": kind}
-        measured &= {*run.read_examples(["gamma"], **keys)["gamma"]}
-    return measured, {*ood["gamma"]}
+        measured = run.read_examples(["gamma", "seed"], **keys)
+    else:
+        layers = run.rows("layers")
+        measured = layers[layers["noise"] == kind]
+    if {*measured["seed"]} != {*seeds}:
+        return set(), set()
+    ood = run.rows("ood")
+    return {*measured["gamma"]}, {*ood["gamma"][ood["noise"] == kind]}
 
 
 # ---------------------------------------------------------------- test data
 
 
 def evaluate_ood(
-    run: Run,
-    grid: Grid,
-    device: DeviceName,
-    data_root: Path | None,
-    track: Track,
-    n_samples: int = 0,
-    *,
-    with_exits: bool = False,
-    again: bool = False,
+    run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track
 ) -> bool:
-    """Write the rows of the levels that are missing, or of all of them `again`; pictures of
-    `n_samples` test examples; and what early exits follow from. Returns whether anything was
-    missing. `check` the run and hold its lock.
+    """Write what is missing: the rows of levels, pictures, and what early exits follow from.
+    Returns whether anything was. `check` the run and hold its lock.
     """
-    wanted = missing(run, grid, n_samples, with_exits=with_exits, again=again)
+    wanted = missing(run, grid)
     if not wanted:
         return False
     loaded = _load(grid.of(run), grid, device, data_root, track)
-    _begin(loaded, grid)
+    _record_test_data(loaded, grid)
     for kind, levels in wanted.items():
         if kind == "samples":
-            _save_samples(loaded, grid, n_samples)
+            _save_samples(loaded, grid)
         elif kind == "exits":
-            _prepare_exits(loaded)
+            noise = run.recipe.settings.noise
+            found = loaded.measured("validation", noise.kind, 0, [noise.gamma_train])
+            _add_examples(loaded.run, [examples for _, examples in found], _SORTED[:3])
         else:
             _evaluate_kind(loaded, kind, levels, grid)
     return True
@@ -192,9 +182,7 @@ class _Loaded:
 def _load(
     run: Run, grid: Grid, device: DeviceName, data_root: Path | None, track: Track
 ) -> _Loaded:
-    layerwise = load(run, device, data_root)
-    data = layerwise.task.fingerprint(SEEN)
-    check_same(run, "training data or tokenizer", run.info().training_data, data)
+    layerwise = load_on_same_data(run, device, data_root)
     sigma_x = sigma_of(run, layerwise)
     if grid.on is not None:
         tokenizer = run.recipe.settings.model.tokenizer_source
@@ -203,20 +191,27 @@ def _load(
     return _Loaded(run, layerwise, sigma_x, track)
 
 
-def _begin(loaded: _Loaded, grid: Grid) -> None:
-    """Write into run.json what is tested on, which must not change, and forget tables that the user
-    has deleted.
-    """
+def load_on_same_data(run: Run, device: DeviceName, data_root: Path | None) -> LayerwiseLosses:
+    """The model of a run and its task, whose training data must be as they were."""
+    layerwise = load(run, device, data_root)
+    data = layerwise.task.fingerprint(SEEN)
+    check_same(run, "training data or tokenizer", run.info().training_data, data)
+    return layerwise
+
+
+def _record_test_data(loaded: _Loaded, grid: Grid) -> None:
+    """Write into run.json what is tested on, which must not change."""
     run, test_data = loaded.run, loaded.layerwise.task.fingerprint(["test"])
-    tests = {name: one.test_data for name, one in run.info().other_tests.items()}
-    before = {OWN: run.info().test_data, **tests}.get(run.data)
-    check_same(run, "test data or tokenizer", before, test_data)
-    run.delete(*(name for name in ("ood.csv", EXAMPLES) if not (run.path / name).is_file()))
+    info = run.info()
     if grid.on is None:
+        check_same(run, "test data or tokenizer", info.test_data, test_data)
         run.update_info(RunInfo(test_data=test_data))
     else:
+        name, others = grid.on.name, info.other_tests
+        before = others[name].test_data if name in others else None
+        check_same(run, "test data or tokenizer", before, test_data)
         other = OtherTest(task=grid.on.task.model_dump(mode="json"), test_data=test_data)
-        run.update_info(RunInfo(other_tests={**run.info().other_tests, grid.on.name: other}))
+        run.update_info(RunInfo(other_tests={**others, name: other}))
 
 
 def _evaluate_kind(loaded: _Loaded, kind: str, levels: Sequence[float], grid: Grid) -> None:
@@ -235,9 +230,9 @@ def _evaluate_kind(loaded: _Loaded, kind: str, levels: Sequence[float], grid: Gr
     has_seeds = {*before["seed"][before["noise"] == kind]} == {*seeds}
     # Levels of other noise seeds are not kept beside them.
     replaced = _SORTED[:5] if has_seeds else _SORTED[:4]
-    # ood.csv comes last: it says what is done.
-    _add_examples(run, parts, replaced)
+    # In this order, because the last two say what is done.
     _add(run, "layers", layers, replaced)
+    _add_examples(run, parts, replaced)
     _add(run, "ood", ood, replaced)
 
 
@@ -256,22 +251,12 @@ def _add_examples(run: Run, parts: list[pd.DataFrame], replaced: list[str]) -> N
         run.write_examples(table.sort_values([*_SORTED, "id"], kind="stable"))
 
 
-def _save_samples(loaded: _Loaded, grid: Grid, number: int) -> None:
+def _save_samples(loaded: _Loaded, grid: Grid) -> None:
     settings = loaded.run.recipe.settings.evaluation
     for kind in grid.kinds(settings):
         noise = NoiseSource(kind, loaded.sigma_x, grid.seeds(settings)[0])
         levels = grid.levels(kind, settings)
-        samples.save(loaded.run, loaded.layerwise, noise, levels, number)
-
-
-def _prepare_exits(loaded: _Loaded) -> None:
-    """Add validation data at γ_train to examples.parquet, which thresholds are chosen on, and the
-    FLOPs of the layers to run.json.
-    """
-    run, noise = loaded.run, loaded.run.recipe.settings.noise
-    found = loaded.measured("validation", noise.kind, 0, [noise.gamma_train])
-    _add_examples(run, [examples for _, examples in found], _SORTED[:3])
-    run.update_info(RunInfo(flops=exits.count_flops(run, loaded.layerwise)))
+        samples.save(loaded.run, loaded.layerwise, noise, levels, grid.n_samples)
 
 
 # ---------------------------------------------------------------- validation data
@@ -284,8 +269,6 @@ def evaluate_validation(
     selecting among runs, for which test data must not be used. Levels that it has are kept.
     """
     run.finished_info()
-    if not (run.path / "ood.csv").is_file():
-        run.delete("ood.csv")
     known = {*run.rows("ood", "validation")["gamma"]}
     if lacking := [gamma for gamma in gammas if gamma not in known]:
         loaded = _load(run, Grid(), device, data_root, track)
@@ -306,20 +289,19 @@ def evaluate_all(
     track: Track,
     *,
     wait: bool = False,
-    **how: Any,
 ) -> Iterator[tuple[int, bool | BaseException]]:
     """Evaluate runs one after the other, or several at the same time, each in a process of its own.
     The number of each run when it is done, and what `evaluate_ood` returns or the error that ended
     it; `wait` for a run that another process uses.
     """
     jobs = [
-        (run.path, run.weights, its, wait, device, data_root)
-        for run, its in zip(runs, grids, strict=True)
+        (run.path, run.weights, grid, device, data_root, wait)
+        for run, grid in zip(runs, grids, strict=True)
     ]
     if n_workers == 1:
         for number, job in enumerate(jobs):
             try:
-                yield number, _evaluate(*job, track, how)
+                yield number, _evaluate(*job, track)
             except UserError as error:
                 yield number, error
         return
@@ -328,9 +310,7 @@ def evaluate_all(
     for one in environments(n_workers, device):
         shares.put(one)
     with ProcessPoolExecutor(n_workers, spawn, _take_share, (shares,)) as pool:
-        started = {
-            pool.submit(_evaluate, *job, _untracked, how): number for number, job in enumerate(jobs)
-        }
+        started = {pool.submit(_evaluate, *job): number for number, job in enumerate(jobs)}
         for future in as_completed(started):
             yield started[future], future.exception() or future.result()
 
@@ -341,11 +321,15 @@ def _take_share(shares: Any) -> None:
     torch.set_num_threads(int(mine["OMP_NUM_THREADS"]))
 
 
-def _untracked(items: Any, total: int, what: str) -> Any:
-    return items
-
-
-def _evaluate(path: Path, weights: Any, its: Grid, *where: Any) -> bool:
-    run, (wait, device, data_root, track, how) = open_run(path, weights), where
+def _evaluate(
+    path: Path,
+    weights: Weights,
+    grid: Grid,
+    device: DeviceName,
+    data_root: Path | None,
+    wait: bool,
+    track: Track = lambda items, *_: items,
+) -> bool:
+    run = open_run(path, weights)
     with run.locked(wait=wait):
-        return evaluate_ood(run, its, device, data_root, track, **how)
+        return evaluate_ood(run, grid, device, data_root, track)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,8 +36,6 @@ from cudt.utils.text import Track
 
 Completion = dict[str, str]
 FOLDER = "extra/completions"
-#: Seconds between two times that completions are written.
-_INTERVAL = 5.0
 #: The keys of a completion in AlpacaEval's format.
 _KEYS = ("instruction", "output", "generator", "dataset")
 _COLUMNS = Columns(("instruction", "input", "dataset"), optional=("input", "dataset"))
@@ -69,31 +66,6 @@ class Decoding:
     batch_size: int = 8
 
 
-@dataclass(frozen=True)
-class Request:
-    """Which instructions to answer (the first `limit` of a file, or all), and how."""
-
-    instructions: Path
-    decoding: Decoding = Decoding()
-    limit: int | None = None
-
-    def file(self, run: Run) -> str:
-        """The file of a run's completions; its name says all that they depend on."""
-        how, stem = self.decoding, self.instructions.stem
-        weights = "" if run.other_weights is None else f"-{run.weights}"
-        name = f"{stem}-gamma{how.gamma:g}-seed{how.noise_seed}-tokens{how.max_new_tokens}{weights}"
-        return f"{FOLDER}/{name}.json"
-
-    def read(self) -> list[Instruction]:
-        """The instructions of the file, in order."""
-        rows = read_files([self.instructions], _COLUMNS).texts[: self.limit]
-        stem = self.instructions.stem
-        return [
-            Instruction(str(row), asked, given, dataset or stem)
-            for row, (asked, given, dataset) in enumerate(rows)
-        ]
-
-
 def check(run: Run) -> None:
     """Refuse a run that is not finished, or whose model does not generate text."""
     run.finished_info()
@@ -103,29 +75,37 @@ def check(run: Run) -> None:
 
 
 def generate(
-    run: Run, request: Request, device: DeviceName, data_root: Path | None, track: Track
+    run: Run,
+    instructions: Path,
+    how: Decoding,
+    device: DeviceName,
+    data_root: Path | None,
+    track: Track,
+    limit: int | None = None,
 ) -> Path:
-    """Write completions into the run folder, every few seconds; existing ones are kept. `check` the
-    run first.
+    """Write completions of the first `limit` instructions of a file, or of all, into the run
+    folder, after each batch; existing ones are kept. `check` the run first.
     """
-    file, asked, how = request.file(run), request.read(), request.decoding
-    done = _done(run, request, asked)
+    file, asked = file_of(run, instructions, how), _read(instructions, limit)
+    done = _done(run, file, asked)
     if left := asked[len(done) :]:
-        total, written = n_batches(left, how.batch_size), time.monotonic()
+        total, name = n_batches(left, how.batch_size), f"{run.recipe.name}-{run.label}"
         outputs = _outputs(run, left, how, device, data_root)
-        name = f"{run.recipe.name}-{run.label}"
-        try:
-            for batch in track(outputs, total, f"{run.label} γ = {how.gamma:g}"):
-                for one, output in batch:
-                    values = (one.shown, output, name, one.dataset)
-                    done.append(dict(zip(_KEYS, values, strict=True)))
-                if time.monotonic() - written > _INTERVAL:
-                    _write(run, file, done)
-                    written = time.monotonic()
-        finally:
-            if done:
-                _write(run, file, done)
+        for batch in track(outputs, total, f"{run.label} γ = {how.gamma:g}"):
+            for one, output in batch:
+                values = (one.shown, output, name, one.dataset)
+                done.append(dict(zip(_KEYS, values, strict=True)))
+            with run.replacing(file) as temporary:
+                text = json.dumps(done, indent=1, ensure_ascii=False)
+                temporary.write_text(f"{text}\n", encoding="utf-8")
     return run.path / file
+
+
+def file_of(run: Run, instructions: Path, how: Decoding) -> str:
+    """The file of a run's completions; its name says all that they depend on."""
+    weights = "" if run.other_weights is None else f"-{run.weights}"
+    settings = f"gamma{how.gamma:g}-seed{how.noise_seed}-tokens{how.max_new_tokens}"
+    return f"{FOLDER}/{instructions.stem}-{settings}{weights}.json"
 
 
 def answer(
@@ -137,9 +117,17 @@ def answer(
     return [output for batch in found for _, output in batch]
 
 
-def _done(run: Run, request: Request, asked: Sequence[Instruction]) -> list[Completion]:
+def _read(instructions: Path, limit: int | None) -> list[Instruction]:
+    """The instructions of a file, in order."""
+    rows = read_files([instructions], _COLUMNS).texts[:limit]
+    return [
+        Instruction(str(row), asked, given, dataset or instructions.stem)
+        for row, (asked, given, dataset) in enumerate(rows)
+    ]
+
+
+def _done(run: Run, file: str, asked: Sequence[Instruction]) -> list[Completion]:
     """The completions that an earlier command wrote, in the order of the instructions."""
-    file = request.file(run)
     if not (run.path / file).is_file():
         return []
     done: list[Completion] = json.loads(run.read(file))[: len(asked)]
@@ -149,14 +137,6 @@ def _done(run: Run, request: Request, asked: Sequence[Instruction]) -> list[Comp
             "the instructions file"
         )
     return done
-
-
-def _write(run: Run, file: str, completions: Sequence[Completion]) -> None:
-    if not (run.path / file).is_file():
-        run.delete(file)
-    with run.replacing(file) as temporary:
-        text = json.dumps(completions, indent=1, ensure_ascii=False)
-        temporary.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _outputs(

@@ -15,8 +15,6 @@ _RESAMPLES = 1000
 _PAIRED_RESAMPLES = 2000
 #: Number of random draws held in memory at the same time.
 _DRAWS = 2**21
-#: Resamples of up to this many rows are kept in memory, 4 kB a row.
-_MOST_KEPT = 2**14
 
 Array = np.ndarray[Any, Any]
 
@@ -97,7 +95,7 @@ def resampled_means(values: Array, weights: Array, clips: Array | None = None) -
     if clips is not None:
         sums = np.eye(clips.max() + 1)[clips].T @ sums
     means = []
-    for counts in _kept_counts(len(sums)) if len(sums) <= _MOST_KEPT else _counts(len(sums)):
+    for counts in _counts(len(sums)):
         resampled = counts.astype(float) @ sums
         means.append(resampled[:, :columns] / resampled[:, columns:])
     return np.concatenate(means)
@@ -111,14 +109,6 @@ def _counts(n: int) -> Iterator[Array]:
         rows = min(size, _PAIRED_RESAMPLES - start)
         drawn = generator.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
         yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
-
-
-@lru_cache(maxsize=2)
-def _kept_counts(n: int) -> list[Array]:
-    """The same, kept in memory: drawing takes most of the time, and the runs of a report have the
-    same test data.
-    """
-    return [counts.astype(np.uint16) for counts in _counts(n)]
 
 
 def percentiles(resampled: Array) -> tuple[Array, Array]:

@@ -4,10 +4,10 @@ do not run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cudt.config.schema import Weights
 from cudt.data.loader import Batch, batches
+from cudt.evaluation.evaluate import load_on_same_data
 from cudt.evaluation.exits import chosen_threshold
 from cudt.evaluation.intervals import Array
 from cudt.models.layer_losses import LayerwiseLosses
-from cudt.runs.run import Run, check_same, open_run
-from cudt.tasks.base import SEEN
+from cudt.runs.run import Run, open_run
 from cudt.tasks.text import Classification
-from cudt.training.train import load
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import UserError
 
@@ -31,14 +29,13 @@ from cudt.utils.errors import UserError
 @dataclass(frozen=True)
 class Predictions:
     """The most likely class of each text as the training data call it, the probability of each of
-    the `classes`, (texts, classes), and the layer, from 1 to `n_layers`, that each text left at.
+    the `classes`, (texts, classes), and the layer, from 1, that each text left at.
     """
 
     labels: list[int | str]
     probabilities: Array
     classes: list[int | str]
     layers: Array
-    n_layers: int
 
 
 class _AllLeftError(Exception):
@@ -57,18 +54,18 @@ def predict(
 
     With `exit`, a text leaves the model at the first layer that is sure enough, and later layers
     are not computed for it: `{"confidence": 0.9}` (the largest class probability is above 0.9), or
-    "confidence" alone, for the threshold that `cudt eval-ood --exits` sets on validation data. The
-    model stays in memory until another run is used. The training data are needed.
+    "confidence" alone, for the threshold that `cudt eval-ood --exits` sets on validation data.
+    Every call loads the model, and the training data, which number the classes.
     """
     if isinstance(texts, str):
         raise TypeError("texts must be a list of texts, not one text")
     run = run if isinstance(run, Run) else open_run(run)
     run.finished_info()
-    threshold = chosen_threshold(run) if exit == "confidence" else None
+    threshold = chosen_threshold(run) if exit == "confidence" else math.inf
     if isinstance(exit, Mapping):
         threshold = float(exit["confidence"])
-    stamp, root = run.weights_file(run.weights).stat().st_mtime_ns, data_root and Path(data_root)
-    layerwise = _load(run.path, run.weights, stamp, device, root or None)
+    root = data_root and Path(data_root)
+    layerwise = load_on_same_data(run, device, root or None)
     task, on = layerwise.task, next(layerwise.parameters()).device
     if not isinstance(task, Classification):
         raise UserError(f"predict needs a run that classifies texts, not {type(task).__name__}")
@@ -81,11 +78,11 @@ def predict(
         probabilities[rows], layers[rows] = _read(layerwise, batch, threshold)
     classes = [*task.classes]
     labels = [classes[index] for index in probabilities.argmax(-1)]
-    return Predictions(labels, probabilities, classes, layers, layerwise.model.n_layers)
+    return Predictions(labels, probabilities, classes, layers)
 
 
 @torch.no_grad()
-def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> tuple[Array, Array]:
+def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float) -> tuple[Array, Array]:
     """The class probabilities with which the texts of a batch leave, and after which layers."""
     model, n, layer = layerwise.model, len(batch["ids"]), 0
     task: Any = layerwise.task
@@ -96,10 +93,8 @@ def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> 
         nonlocal layer
         layer += 1
         is_last = layer == model.n_layers
-        if threshold is None and not is_last:
-            return
         answers = task.probabilities(model.readout(state, batch).double()).cpu().numpy()
-        leaves = (left == 0) & (is_last | (answers.max(-1) > (threshold or 0.0)))
+        leaves = (left == 0) & (is_last | (answers.max(-1) > threshold))
         left[leaves], found[leaves] = layer, answers[leaves]
         if left.all():
             raise _AllLeftError
@@ -107,16 +102,3 @@ def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float | None) -> 
     with suppress(_AllLeftError):
         model.visit_layers(model.signal(batch)[0], batch, visit)
     return found, left
-
-
-@lru_cache(maxsize=1)
-def _load(
-    path: Path, weights: Weights, stamp: int, device: DeviceName, data_root: Path | None
-) -> LayerwiseLosses:
-    """The model of a run; `stamp` changes with the file of its weights."""
-    run = open_run(path, weights)
-    layerwise = load(run, device, data_root)
-    # Classes are numbered as in the training data.
-    data = layerwise.task.fingerprint(SEEN)
-    check_same(run, "training data or tokenizer", run.info().training_data, data)
-    return layerwise

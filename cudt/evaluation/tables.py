@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from rich.table import Table
 
 from cudt.config.levels import scale_of
 from cudt.evaluation import intervals
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 RATIO_EDGES = np.array([*(round(0.02 * step, 2) for step in range(101)), np.inf])
 #: The largest value of a pixel.
 _PEAK = 255.0
-#: The level, data and weights that a row is about.
-Keys = Mapping[str, Any]
 
 
 # ---------------------------------------------------------------- rows of the tables
@@ -40,7 +37,7 @@ def layers_of(examples: pd.DataFrame, name: str) -> Array:
     return examples[[f"{name}_{layer}" for layer in range(1, n_layers + 1)]].to_numpy(float).T
 
 
-def ood_row(task: Task, keys: Keys, examples: pd.DataFrame) -> dict[str, Any]:
+def ood_row(task: Task, keys: Mapping[str, Any], examples: pd.DataFrame) -> dict[str, Any]:
     """The last layer's metric with its 95 % interval, and the metric of the noisy input itself; NaN
     where there is none.
     """
@@ -61,7 +58,7 @@ def ood_row(task: Task, keys: Keys, examples: pd.DataFrame) -> dict[str, Any]:
 
 
 def layer_rows(
-    task: Task, info: FinishedInfo, keys: Keys, examples: pd.DataFrame
+    task: Task, info: FinishedInfo, keys: Mapping[str, Any], examples: pd.DataFrame
 ) -> list[dict[str, Any]]:
     """Each layer's loss and metric, and the standard error of its constraint: over examples, or
     over the clips that they are windows of.
@@ -178,31 +175,32 @@ def psnr(rmse: Any) -> Any:
         return 20 * np.log10(_PEAK / rmse)
 
 
-def result_table(run: Run, *, with_exits: bool = False) -> Table:
+def result_table(run: Run, *, with_exits: bool = False) -> pd.DataFrame:
     """One row for each noise level, averaged over the noise seeds: the metric with its interval,
-    the loss of the last layer, and the layer with the lowest one; for the terminal.
+    the loss of the last layer, and the layer with the lowest one; as texts for the terminal.
     """
     from cudt.evaluation import exits
 
-    info, ood = run.finished_info(), run.rows("ood").groupby(["noise", "gamma"])
-    layers = over_seeds(run.rows("layers"), is_root=False).set_index(["noise", "gamma"])
-    early = exits.exit_table(run).set_index(["noise", "gamma"]) if with_exits else None
-    is_rmse = info.metric.name == "RMSE"
-    headings = ["noise", "level", info.metric.name, "95 % interval", "loss", "best layer"]
-    headings += ["PSNR", "input"] if is_rmse else []
-    headings += ["exit", "layers", "FLOPs"] if early is not None else []
-    table = Table(box=None, padding=(0, 1, 0, 0), title=run.label, title_justify="left")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for key, row in ood.mean(numeric_only=True).iterrows():
+    info, levels = run.finished_info(), ["noise", "gamma"]
+    layers = over_seeds(run.rows("layers"), is_root=False).set_index(levels)
+    early = exits.exit_table(run).set_index(levels) if with_exits else None
+    rows = []
+    for key, row in run.rows("ood").groupby(levels).mean(numeric_only=True).iterrows():
         kind, level = str(key[0]), float(key[1])  # type: ignore[index]
         losses = layers.loc[[key]].sort_values("layer")["loss"].to_numpy()
         ends = [short_number(row[end]) for end in ("low", "high") if not pd.isna(row[end])]
-        cells = [kind, f"{scale_of(kind).symbol} = {level:g}", short_number(row["value"])]
-        cells += [" to ".join(ends), short_number(losses[-1]), str(losses.argmin() + 1)]
-        cells += [f"{psnr(row['value']):.2f}", short_number(row["input"])] if is_rmse else []
+        cells = {
+            "noise": kind,
+            "level": f"{scale_of(kind).symbol} = {level:g}",
+            info.metric.name: short_number(row["value"]),
+            "95 % interval": " to ".join(ends),
+            "loss": short_number(losses[-1]),
+            "best layer": losses.argmin() + 1,
+        }
+        if info.metric.name == "RMSE":
+            cells |= {"PSNR": f"{psnr(row['value']):.2f}", "input": short_number(row["input"])}
         if early is not None:
             one = early.loc[key]
-            cells += [f"{one['accuracy']:.4f}", f"{one['mean_depth']:.2f}", f"{one['flops']:.0%}"]
-        table.add_row(*cells)
-    return table
+            cells |= {"exit": f"{one['accuracy']:.4f}", "layers": f"{one['mean_depth']:.2f}"}
+        rows.append(cells)
+    return pd.DataFrame(rows)

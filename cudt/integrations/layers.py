@@ -24,7 +24,6 @@ from cudt.tasks.base import IGNORED
 Inputs = dict[str, Any]
 Loss = Callable[[nn.Module, Inputs], Tensor]
 """The mean loss that a loop computes with a model on a batch."""
-_LABELS = ("labels", "shift_labels")
 
 
 class LayerReader:
@@ -95,14 +94,12 @@ def _without_loss(model: nn.Module, inputs: Inputs) -> Tensor:
     """One forward pass of a causal language model, with as few logits as it allows."""
     takes = inspect.signature(unwrapped(model).forward).parameters
     few = {"use_cache": False, "logits_to_keep": 1}
-    given = {name: one for name, one in inputs.items() if name not in _LABELS}
+    given = {name: one for name, one in inputs.items() if name != "labels"}
     return model(**{name: one for name, one in few.items() if name in takes} | given).logits
 
 
 def targets(inputs: Inputs, *, shifted: bool) -> Tensor:
     """The label of each position of a batch; `shifted` if that is the label of the next one."""
-    if inputs.get("shift_labels") is not None:
-        return inputs["shift_labels"]
     labels = inputs["labels"]
     return F.pad(labels, (0, 1), value=IGNORED)[..., 1:] if shifted else labels
 
@@ -115,5 +112,4 @@ def n_labels(inputs: Inputs, *, shifted: bool) -> Tensor:
 def with_some_label(inputs: Inputs, *, shifted: bool) -> Inputs:
     """The batch, with labels of 0 if none of its labels counts, so that its mean is no NaN."""
     has_none = n_labels(inputs, shifted=shifted) == 0
-    given = {name: inputs[name] for name in _LABELS if inputs.get(name) is not None}
-    return inputs | {name: one.masked_fill(has_none, 0) for name, one in given.items()}
+    return inputs | {"labels": inputs["labels"].masked_fill(has_none, 0)}

@@ -98,7 +98,6 @@ class DescentMixin(_Base):
         self.noise = InputNoise(noise.kind, noise.gamma_train)
         self.verdicts: list[LayerVerdict] = []
         self._objective_name = objective
-        self._not_seen: list[Inputs] = []
         self._logged: list[Tensor] = []
         self.add_callback(_Steps(self))
 
@@ -120,21 +119,7 @@ class DescentMixin(_Base):
         is_early = (self.state.epoch or 0.0) < self.settings.warmup_epochs
         objective.warming_up = objective.is_constrained and is_early
         self._update = DescentUpdate(objective, self.accelerator, batches, shifted=shifted)
-        # Not now: a resumed training restores its random state only after this.
-        needs_preview = len(batches) > 1 and objective.gradient_needs_losses
-        self._not_seen = batches if needs_preview else []
         return batches, None
-
-    def _preview(self) -> None:
-        """Measure f of the whole update, which ∂J/∂f needs in the log form."""
-        batches, self._not_seen = self._not_seen, []
-        device = self.args.device
-        kept = [] if device.type == "cpu" else [device]
-        with torch.no_grad(), torch.random.fork_rng(kept, device_type=device.type):
-            for batch in batches:
-                inputs = self._prepare_inputs(batch)
-                self._update.add(self._losses(self.model, inputs, self._training_seed), inputs)
-        self._update.end_preview()
 
     def compute_loss(
         self,
@@ -146,8 +131,6 @@ class DescentMixin(_Base):
         """A micro-batch's share of J, up to a constant; in evaluation, Trainer's loss."""
         if not model.training or return_outputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        if self._not_seen:
-            self._preview()
         losses = self._losses(model, inputs, self._training_seed, weights=self._update.weights)
         return self._update.share(losses, inputs)
 

@@ -32,24 +32,20 @@ class DescentUpdate:
         none = torch.zeros((), dtype=torch.long, device=accelerator.device)
         self._total = self._summed(sum((self._count(batch) for batch in batches), none))
         self.weights: Tensor | None = None
-        """∂J/∂f on the CPU; None while it needs the f of the whole update, in the log form."""
+        """∂J/∂f on the CPU; None while it needs the f of the update, in the log form."""
         if not objective.gradient_needs_losses:
             self.weights = objective.gradient(torch.ones(len(objective.layers)))
-
-    def add(self, losses: Tensor, batch: Inputs) -> None:
-        """Count a micro-batch's mean losses."""
-        found = losses.detach().float() * self._count(batch)
-        self._sums = found if self._sums is None else self._sums + found
-
-    def end_preview(self) -> None:
-        """Compute ∂J/∂f from the losses of all micro-batches, and begin anew."""
-        self.weights = self._objective.gradient(self.mean())
-        self._sums = None
+        elif len(batches) > 1:
+            raise UserError(
+                "gradient_accumulation_steps: the log form needs the losses of the whole batch "
+                "first; set it to 1, or use form='linear'"
+            )
 
     def share(self, losses: Tensor, batch: Inputs) -> Tensor:
         """The share of ∂J/∂f · f that a micro-batch back-propagates, from its mean losses."""
-        self.add(losses, batch)
-        if self.weights is None:  # this is the only micro-batch
+        found = losses.detach().float() * self._count(batch)
+        self._sums = found if self._sums is None else self._sums + found
+        if self.weights is None:
             self.weights = self._objective.gradient(self.mean())
         # Accelerate averages gradients over the processes, but their sum is needed.
         factor = self._accelerator.num_processes * self._count(batch) / self._total

@@ -53,11 +53,12 @@ def verdict_log(verdicts: Sequence[LayerVerdict], reference: float) -> dict[str,
 
 def show(verdicts: Sequence[LayerVerdict], reference: float) -> None:
     """Print the verdicts as a table."""
-    table, log = (Table("layer", "loss", "allowed", "verdict"), verdict_log(verdicts, reference))
+    table = Table("layer", "loss", "allowed", "verdict")
     for one in verdicts:
         table.add_row(str(one.layer), f"{one.loss:.4g}", f"{one.allowed:.4g}", one.verdict)
-    feasible = "feasible" if log["eval_feasible"] else "not feasible"
-    which = "every layer" if log["eval_monotone"] else "not every layer"
+    losses = [one.loss for one in verdicts]
+    feasible = "feasible" if constraints.is_feasible(verdicts) else "not feasible"
+    which = "every layer" if constraints.is_monotone(reference, losses) else "not every layer"
     Console().print(table)
     print(f"constraints on validation data: {feasible}; {which} lowers the loss")
 

@@ -28,7 +28,6 @@ from cudt.evaluation import tables
 from cudt.runs.info import FinishedInfo
 from cudt.runs.run import OWN, RunFolder, find_runs
 from cudt.utils.errors import UserError
-from cudt.utils.files import files_below
 from cudt.utils.text import as_command
 
 #: Runs that differ in nothing but their seed have these in common.
@@ -155,7 +154,7 @@ def read(folders: Sequence[Path]) -> Frames:
             frames.warnings.append(str(error))
     frames.bins = pd.concat(bins, ignore_index=True)
     frames.warnings += _about_evaluations(frames)
-    for file in sorted({one for f in folders for one in files_below(f, ["sweep.json"])}):
+    for file in sorted({one for f in folders for one in f.rglob("sweep.json")}):
         try:
             frames.sweeps.append(_sweep(file.parent))
         except (OSError, ValueError, KeyError) as error:

@@ -7,7 +7,6 @@ import shlex
 import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -30,15 +29,6 @@ from cudt.utils.errors import UserError
 from cudt.utils.text import ranges
 
 
-class Evaluation(NamedTuple):
-    """One run on the test data of one task."""
-
-    run: Run
-    grid: Grid
-    n_samples: int
-    with_exits: bool
-
-
 @dataclass(frozen=True)
 class Progress:
     """How far an experiment is."""
@@ -49,7 +39,7 @@ class Progress:
     """Runs that are not trained yet."""
     runs: list[Run]
     """The runs to evaluate; empty until all are trained."""
-    evaluations: list[Evaluation]
+    evaluations: list[tuple[Run, Grid]]
     """What is left to evaluate."""
     failed: list[str]
     missing: list[str]
@@ -85,7 +75,7 @@ def _progress(experiment: Experiment, arms: list[ArmStudy], options: SweepOption
     if (answers := experiment.completions) and not (file := answers.file(root)).is_file():
         how = answers.get.replace("FOLDER", shlex.quote(str(file.parent)))
         partly.append(f"completions: file {file} does not exist; {how}")
-    runs, evaluations, failed = list[Run](), list[Evaluation](), list[str]()
+    runs, evaluations, failed = list[Run](), list[tuple[Run, Grid]](), list[str]()
     left, trials = sum(arm.n_left for arm in arms), results.wide(sweep, arms)
     if n_failed := sum(trials["state"] == "failed"):
         table = sweep.folder(options.out) / "trials_wide.csv"
@@ -95,11 +85,15 @@ def _progress(experiment: Experiment, arms: list[ArmStudy], options: SweepOption
         try:
             runs.append(run := open_run(options.out / path))
             for on in asked:
-                grid = Grid(perturbations=experiment.perturbations, on=on)
-                # Pictures are of the run's own data.
-                one = Evaluation(run, grid, 0 if on else experiment.samples, experiment.exits)
-                if evaluate.missing(run, grid, one.n_samples, with_exits=one.with_exits):
-                    evaluations.append(one)
+                grid = Grid(
+                    perturbations=experiment.perturbations,
+                    on=on,
+                    exits=experiment.exits,
+                    # Pictures are of the run's own data.
+                    n_samples=0 if on else experiment.samples,
+                )
+                if evaluate.missing(run, grid):
+                    evaluations.append((run, grid))
         except UserError as error:
             failed.append(str(error))
     lacking, n_runs = missing(sweep.first_recipe, root), sum(arm.budget for arm in arms)

@@ -7,14 +7,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from filelock import FileLock
 from rich.console import Console
 
 from cudt.evaluation import generate
 from cudt.evaluation.evaluate import evaluate_all
-from cudt.evaluation.generate import Decoding, Request
+from cudt.evaluation.generate import Decoding
 from cudt.reproduce import generated
 from cudt.reproduce import plan as plans
 from cudt.reproduce.plan import Progress
@@ -69,14 +68,11 @@ def _evaluate(made: list[Progress], options: SweepOptions, console: Console) -> 
     random.shuffle(left)
     tracked = partial(track, console=console)
     where = (options.workers, options.device, options.data_root, tracked)
-    for n_samples, with_exits in sorted({(one.n_samples, one.with_exits) for one in left}):
-        mine = [one for one in left if (one.n_samples, one.with_exits) == (n_samples, with_exits)]
-        runs, grids = [one.run for one in mine], [one.grid for one in mine]
-        how: Any = {"n_samples": n_samples, "with_exits": with_exits}
-        done = evaluate_all(runs, grids, *where, wait=True, **how)
-        for number, result in track(done, len(mine), "evaluated runs", console):
-            if isinstance(result, BaseException):
-                yield f"{runs[number].path}: {result}"
+    runs, grids = [run for run, _ in left], [grid for _, grid in left]
+    done = evaluate_all(runs, grids, *where, wait=True)
+    for number, result in track(done, len(left), "evaluated runs", console):
+        if isinstance(result, BaseException):
+            yield f"{runs[number].path}: {result}"
 
 
 def _complete(row: Progress, options: SweepOptions, console: Console) -> None:
@@ -87,6 +83,6 @@ def _complete(row: Progress, options: SweepOptions, console: Console) -> None:
     tracked = partial(track, console=console)
     for run, gamma in itertools.product(row.runs, asked.gammas):
         how = Decoding(gamma, 0, asked.max_new_tokens, asked.batch_size)
-        request = Request(asked.file(root), how, asked.limit)
+        where = (options.device, root, tracked)
         with run.locked(wait=True):
-            generate.generate(run, request, options.device, root, tracked)
+            generate.generate(run, asked.file(root), how, *where, asked.limit)

@@ -91,12 +91,11 @@ def _under_noise(run: Run) -> str:
         return ""
     better = "higher" if info.metric.higher_is_better else "lower"
     found = f"\n## Under noise ({info.metric.name}, {better} is better)\n\n"
-    found += "| noise | level | | value | 95 % interval | examples |\n|---|---|---|---|---|---|\n"
-    for noise, gamma in ood[["noise", "gamma"]].drop_duplicates().itertuples(index=False):
-        rows = ood[(ood["noise"] == noise) & (ood["gamma"] == gamma)]
-        value, low, high = rows[["value", "low", "high"]].mean()
-        place = distribution(noise, gamma, info.gamma_train)
+    found += "| noise | level | | value | 95 % interval |\n|---|---|---|---|---|\n"
+    means = ood.groupby(["noise", "gamma"], as_index=False)[["value", "low", "high"]].mean()
+    for noise, gamma, value, low, high in means.itertuples(index=False):
+        level = f"{scale_of(noise).symbol} = {gamma:g}"
+        where = distribution(noise, gamma, info.gamma_train)
         interval = f"{low:.4g} to {high:.4g}" if low == low else ""
-        level, n = f"{scale_of(noise).symbol} = {gamma:g}", rows["n"].iloc[0]
-        found += f"| {noise} | {level} | {place} | {value:.4g} | {interval} | {n} |\n"
+        found += f"| {noise} | {level} | {where} | {value:.4g} | {interval} |\n"
     return found

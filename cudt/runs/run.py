@@ -34,7 +34,7 @@ from cudt.config.schema import Weights
 from cudt.runs.info import FinishedInfo, RunInfo
 from cudt.utils import processes
 from cudt.utils.errors import DamagedFileError, UserError
-from cudt.utils.files import delete_temporaries, digest_of, files_below, replacing, write_text
+from cudt.utils.files import delete, digest_of, replacing, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +112,7 @@ class RunFolder:
         self.update_info(RunInfo(files={**files, name: [new]}))
 
     def delete(self, *names: str) -> None:
-        """Delete files, and their SHA-256, also of files that the user has deleted."""
+        """Delete files, and their SHA-256."""
         files = {name: one for name, one in self.info().files.items() if name not in names}
         self.update_info(RunInfo(files=files))
         for name in names:
@@ -125,6 +125,8 @@ class RunFolder:
             now = digest_of(file) if file.is_file() else None
             if accepted is None or now in accepted:
                 return
+            if now is None and name.startswith(_EVALUATED):
+                return  # the user has deleted it; its command writes it again
         raise self.damage(name, "its content is not what was written" if now else "missing")
 
     def read(self, name: str) -> bytes:
@@ -137,7 +139,7 @@ class RunFolder:
         again = f"delete {self.path} to train again"
         if name.startswith(_EVALUATED):
             again = "delete it and repeat the command that wrote it"
-        return DamagedFileError(self.path / name, reason, f"restore it, or {again}")
+        return DamagedFileError(f"{self.path / name}: damaged ({reason}); restore it, or {again}")
 
     # ---------------------------------------------------------------- tables
 
@@ -148,8 +150,6 @@ class RunFolder:
         """
         import pandas as pd
 
-        if name not in TABLES:
-            raise UserError(f"no table '{name}'; a run has {', '.join(TABLES)}")
         types = TABLES[name]
         try:
             content = self.read(f"{name}.csv")
@@ -199,7 +199,8 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(self.path / LOCK_FILE, timeout=-1 if wait else 0.2):
-                delete_temporaries(self.path)  # of killed writers
+                for left_by_killed_writer in [*self.path.rglob(".*.tmp")]:
+                    delete(left_by_killed_writer)
                 yield
         except Timeout:
             raise UserError(
@@ -297,9 +298,7 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"folder '{folder}' does not exist")
-        # A run has a recipe.yaml before its run.json.
-        paths = {file.parent for file in files_below(folder, ["recipe.yaml", "run.json"])}
-        for path in sorted(paths):
+        for path in sorted(file.parent for file in folder.rglob("recipe.yaml")):
             if not any(part.startswith(".") for part in path.relative_to(folder).parts):
                 found.setdefault(path.resolve(), path)
     return [*found.values()]

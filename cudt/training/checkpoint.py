@@ -213,5 +213,6 @@ def _newest_intact(run: Run) -> int:
         if sums.is_file() and sums.read_bytes() == _digests(folder).encode():
             return number
         warnings.warn(f"{folder}: damaged (see {_DIGESTS}); skipped", DataWarning, stacklevel=2)
-    advice = "delete it to train from the beginning"
-    raise DamagedFileError(run.checkpoints, "no checkpoint is intact", advice)
+    raise DamagedFileError(
+        f"{run.checkpoints}: no checkpoint is intact; delete it to train from the beginning"
+    )

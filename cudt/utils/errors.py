@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,9 +18,6 @@ class UserError(Exception):
 
 class DamagedFileError(UserError):
     """A file is not as cudt wrote it: cut off, changed or missing."""
-
-    def __init__(self, path: Path, reason: str, advice: str) -> None:
-        super().__init__(f"{path}: damaged ({reason}); {advice}")
 
 
 class MachineFaultError(Exception):

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,17 +60,6 @@ def delete(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def delete_temporaries(folder: Path) -> None:
-    """Delete what killed writers have left in a folder and below it, where nobody else writes."""
-    for path in [*folder.rglob(".*.tmp")]:
-        delete(path)
-
-
-def files_below(folder: Path, names: Collection[str]) -> list[Path]:
-    """The files of some names in a folder and below it, sorted."""
-    return sorted(path for name in names for path in folder.rglob(name) if path.is_file())
 
 
 def digest_of(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import pickle
 import signal
@@ -126,7 +125,6 @@ def environments(n: int, device: DeviceName) -> list[Environment]:
 
 def _work() -> int:
     """What a worker process does."""
-    faulthandler.enable()
     function, argument = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:

@@ -15,8 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cudt.evaluation import generate
-from cudt.evaluation.generate import Decoding, NoiseStream, Request, complete
-from cudt.models.causal import Causal
+from cudt.evaluation.generate import Decoding, NoiseStream, complete, file_of
 from cudt.noise import NoiseSource
 from cudt.runs.export import export
 from cudt.runs.run import Run, open_run
@@ -62,19 +61,18 @@ def run(trained, tmp_path) -> Run:
     return open_run(Path(shutil.copytree(trained.path, tmp_path / "run")))
 
 
-def request(folder: Path, limit: int | None = None, **changes: Any) -> Request:
+def completions(
+    run: Run, folder: Path, limit: int | None = None, **changes: Any
+) -> list[dict[str, str]]:
     how = Decoding(**{"max_new_tokens": TOKENS, **changes})
-    return Request(folder / "ask.json", how, limit)
-
-
-def completions(run: Run, asked: Request) -> list[dict[str, str]]:
-    path = generate.generate(run, asked, "cpu", None, lambda batches, total, what: batches)
-    assert path.parent == run.path / "extra" / "completions"
+    file = folder / "ask.json"
+    path = generate.generate(run, file, how, "cpu", None, lambda batches, *_: batches, limit)
+    assert path == run.path / file_of(run, file, how)
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def outputs(run: Run, asked: Request) -> list[str]:
-    return [completion["output"] for completion in completions(run, asked)]
+def outputs(run: Run, folder: Path, **changes: Any) -> list[str]:
+    return [completion["output"] for completion in completions(run, folder, **changes)]
 
 
 def test_completions_are_those_of_transformers_and_peft_alone(run, folder, tmp_path):
@@ -98,7 +96,7 @@ def test_completions_are_those_of_transformers_and_peft_alone(run, folder, tmp_p
     untrained = answers(base)
     export(run, load(run, "cpu", None), tmp_path / "model")
     expected = answers(PeftModel.from_pretrained(base, str(tmp_path / "model")).eval())
-    found = completions(run, request(folder))
+    found = completions(run, folder)
     assert [one["output"] for one in found] == expected != untrained
     assert len(set(expected)) > 3
     assert [one["dataset"] for one in found] == ["short", "long", "ask", "ask", "ask"]
@@ -108,58 +106,43 @@ def test_completions_are_those_of_transformers_and_peft_alone(run, folder, tmp_p
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 def test_completions_depend_neither_on_the_batch_nor_on_where_a_command_resumes(run, folder, gamma):
-    whole = completions(run, request(folder, gamma=gamma))
+    whole = completions(run, folder, gamma=gamma)
     assert len(whole) == len(ASKED)
+    prompts, how = [ASKED[0]["instruction"]], Decoding(gamma, 0, TOKENS, 8)
     for size, kept in [(1, 0), (2, 0), (8, 3), (2, 1)]:
-        with run.replacing(request(folder, gamma=gamma).file(run)) as file:
+        with run.replacing(file_of(run, folder / "ask.json", how)) as file:
             file.write_text(json.dumps(whole[:kept]))
-        assert completions(run, request(folder, gamma=gamma, batch_size=size)) == whole
-    prompts = [ASKED[0]["instruction"]]
-    how = Decoding(gamma, 0, TOKENS, 8)
+        assert completions(run, folder, gamma=gamma, batch_size=size) == whole
     assert generate.answer(run, prompts, how, "cpu", None) == [whole[0]["output"]]
 
 
 def test_noise_is_scaled_by_the_runs_sigma_and_zero_is_none(run, folder, monkeypatch):
-    made: list[tuple[NoiseSource, float, list[str]]] = []
+    made = list[Any]()
 
-    class Recorded(NoiseStream):
-        def __init__(self, noise: Any, gamma: float, ids: Any, lengths: Any) -> None:
-            made.append((noise, gamma, list(ids)))
-            super().__init__(noise, gamma, ids, lengths)
+    def recorded(*given: Any) -> NoiseStream:
+        made.append(given[:3])
+        return NoiseStream(*given)
 
-    monkeypatch.setattr(generate, "NoiseStream", Recorded)
-    clean = outputs(run, request(folder))
-    assert outputs(run, request(folder, gamma=2.0, noise_seed=3)) != clean
-    assert outputs(run, request(folder, gamma=0.0, noise_seed=3)) == clean
-    noise, gamma, names = next(one for one in made if one[1])
-    assert noise == NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 3)
-    assert (gamma, names) == (2.0, [f"{row}" for row in range(len(ASKED))])
+    monkeypatch.setattr(generate, "NoiseStream", recorded)
+    clean = outputs(run, folder)
+    assert outputs(run, folder, gamma=2.0, noise_seed=3) != clean
+    assert outputs(run, folder, gamma=0.0, noise_seed=3) == clean
+    noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 3)
+    assert (noise, 2.0, [*map(str, range(len(ASKED)))]) in made
 
 
-@pytest.fixture
-def model(run) -> Causal:
-    model = load(run, "cpu", None).model
-    assert isinstance(model, Causal)
-    return model
-
-
-def looked_up(model: Causal, stream: NoiseStream) -> list[Tensor]:
-    """By how much the embeddings of two prompts and their answers differ from the table's."""
-    words, seen = model.lm.get_input_embeddings(), []
+def test_noise_is_on_every_token_of_the_prompt_and_of_the_answer_and_on_no_padding(run, folder):
+    model: Any = load(run, "cpu", None).model
+    words, seen = model.lm.get_input_embeddings(), list[Tensor]()
 
     def record(module: Any, given: tuple[Tensor], handed_on: Tensor) -> None:
         seen.append(handed_on - words.weight[given[0]])
 
-    name = model.lm.peft_config["default"].base_model_name_or_path
-    with stream.noise_on(model), words.register_forward_hook(record):
-        complete(model, AutoTokenizer.from_pretrained(name), PROMPTS, 40)
-    return seen
-
-
-def test_noise_is_on_every_token_of_the_prompt_and_of_the_answer_and_on_no_padding(model):
     source = NoiseSource("gaussian", 0.4, 7)
     stream = NoiseStream(source, 0.5, ["x", "y"], [len(prompt) for prompt in PROMPTS])
-    prompt, *generated = looked_up(model, stream)
+    with stream.noise_on(model), words.register_forward_hook(record):
+        complete(model, AutoTokenizer.from_pretrained(folder / "llama"), PROMPTS, 40)
+    prompt, *generated = seen
     padding = torch.tensor([[False] * 31, [True] * 20 + [False] * 11])
     assert prompt[padding].abs().max() == 0
     assert (prompt[~padding].abs() > 0).all(1).all()
@@ -179,13 +162,13 @@ def test_noise_is_on_every_token_of_the_prompt_and_of_the_answer_and_on_no_paddi
 def test_other_instructions_or_a_damaged_file_are_refused_and_nothing_is_lost(
     run, folder, tmp_path
 ):
-    completions(run, request(folder, limit=2))
-    file = run.path / request(folder).file(run)
+    completions(run, folder, limit=2)
+    (file,) = (run.path / "extra" / "completions").iterdir()
     before = file.read_bytes()
     (tmp_path / "ask.json").write_text(json.dumps([ASKED[0], {"instruction": "Say black."}]))
     with pytest.raises(UserError, match="contains completions of other instructions"):
-        completions(run, request(tmp_path))
+        completions(run, tmp_path)
     assert file.read_bytes() == before
     file.write_bytes(before[:-9])
     with pytest.raises(UserError, match=r"tokens12\.json: damaged .* repeat the command"):
-        completions(run, request(folder))
+        completions(run, folder)

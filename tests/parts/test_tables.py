@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cudt.evaluation import tables
-from cudt.evaluation.intervals import bootstrap, bootstrap_of_clips, wilson
+from cudt.evaluation.intervals import Array, bootstrap, bootstrap_of_clips, wilson
 from cudt.method import constraints
 from tests.planted import keys
 
@@ -102,14 +102,9 @@ def test_layers_have_weighted_means_and_the_standard_error_of_their_constraint(n
 
 
 def test_verdicts_follow_from_the_rows_of_a_level():
-    rows = pd.DataFrame([
-        {"layer": layer, "loss": loss, "standard_error": 0.01}
-        for layer, loss in enumerate((0.6, 0.55, 0.53), 1)
-    ])  # fmt: skip
-    given = [
-        SimpleNamespace(layer=layer, slack=slack, allowed=1.0)
-        for layer, slack in enumerate((0.0, 0.0, 0.1), 1)
-    ]
+    losses = {"layer": [1, 2, 3], "loss": [0.6, 0.55, 0.53], "standard_error": 0.01}
+    rows, slack = pd.DataFrame(losses), {1: 0.0, 2: 0.0, 3: 0.1}
+    given = [SimpleNamespace(layer=one, slack=slack[one], allowed=1.0) for one in slack]
     found = tables.verdicts(info(verdicts=given), rows)
     # Allowed: 0.63, 0.54 and 0.495.
     assert [one.allowed for one in found] == pytest.approx([0.63, 0.54, 0.495])
@@ -119,11 +114,8 @@ def test_verdicts_follow_from_the_rows_of_a_level():
 
 
 def test_noise_seeds_are_averaged_and_an_error_as_the_root_of_the_mean_square():
-    rows = pd.DataFrame([
-        {**keys("gaussian", 0.5, seed), "layer": 1, "loss": 1 + seed, "metric": metric,
-         "standard_error": 0.1}
-        for seed, metric in enumerate((3.0, 4.0))
-    ])  # fmt: skip
+    measured = {"layer": 1, "loss": [1, 2], "metric": [3.0, 4.0], "standard_error": 0.1}
+    rows = pd.DataFrame({**KEYS, **measured, "seed": [0, 1]})
     (root,) = tables.over_seeds(rows, is_root=True).itertuples()
     assert (root.loss, root.metric) == pytest.approx((1.5, math.sqrt(12.5)))
     (mean_of,) = tables.over_seeds(rows, is_root=False).itertuples()
@@ -133,20 +125,18 @@ def test_noise_seeds_are_averaged_and_an_error_as_the_root_of_the_mean_square():
 
 
 def test_ratios_of_layers_are_counted_one_by_one():
-    table = examples(200).assign(
-        loss_1=np.repeat([0.0, 1.0], 100), loss_2=np.repeat([0.0, 0.5], 100)
-    )
+    halves: Array = np.repeat([0.0, 1.0], 100)
+    table = examples(200).assign(loss_1=halves, loss_2=halves / 2)
     found = tables.ratio_bins(table)
     ratios = []
     for _, row in table.iterrows():
         for before, after in (("loss_1", "loss_2"), ("loss_2", "loss_3")):
             a, b = float(row[before]), float(row[after])
             ratios.append(1.0 if a == b == 0 else math.inf if a == 0 else b / a)
-    rows: list[Any] = [*found.itertuples()]
-    for one in rows:
-        inside = sum(one.left <= ratio < one.right for ratio in ratios)
-        inside += sum(ratio == math.inf for ratio in ratios) * math.isinf(one.right)
-        assert one.share == pytest.approx(inside / len(ratios))
+    for left, right, share in found[["left", "right", "share"]].to_numpy():
+        inside = sum(left <= ratio < right for ratio in ratios)
+        inside += sum(ratio == math.inf for ratio in ratios) * math.isinf(right)
+        assert share == pytest.approx(inside / len(ratios))
     assert found["cumulative"].iloc[-1] == pytest.approx(1)
     assert tables.ratio_bins(examples(layers=1)).empty
 
@@ -159,11 +149,9 @@ def test_areas_and_psnr_are_those_computed_by_hand():
 
 
 def test_merging_replaces_rows_with_equal_keys_and_keeps_the_rest():
-    def rows(*pairs: tuple[float, float]) -> pd.DataFrame:
-        return pd.DataFrame([{"noise": "gaussian", "gamma": g, "value": v} for g, v in pairs])
+    def rows(values: dict[float, float]) -> pd.DataFrame:
+        return pd.DataFrame({"noise": "gaussian", "gamma": [*values], "value": [*values.values()]})
 
-    old = rows((0, 0.9), (0.1 + 0.2, 0.8))
-    merged = tables.merged(old, rows((0.1 + 0.2, 0.7), (1, 0.5)), ["noise", "gamma"])
-    assert merged[["gamma", "value"]].to_numpy().tolist() == [[0, 0.9], [0.1 + 0.2, 0.7], [1, 0.5]]
-    assert tables.merged(old, old, ["noise", "gamma"]).equals(old)
-    assert tables.merged(old.iloc[:0], old, ["noise"]).equals(old)
+    old, new = rows({0: 0.9, 0.1 + 0.2: 0.8}), rows({0.1 + 0.2: 0.7, 1: 0.5})
+    merged = tables.merged(old, new, ["noise", "gamma"])
+    assert merged.equals(rows({0: 0.9, 0.1 + 0.2: 0.7, 1: 0.5}))

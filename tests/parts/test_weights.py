@@ -13,16 +13,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, BertConfig, BertModel, Dinov2Config, Dinov2Model
 
-BERT = BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-)
-DINOV2 = Dinov2Config(
-    hidden_size=128, num_hidden_layers=2, num_attention_heads=2, mlp_ratio=2, image_size=42
-)
+SMALL = {"num_hidden_layers": 2, "num_attention_heads": 2}
+BERT = BertConfig(vocab_size=40, hidden_size=16, intermediate_size=32, **SMALL)
+DINOV2 = Dinov2Config(hidden_size=128, mlp_ratio=2, image_size=42, **SMALL)
 
 
 @pytest.fixture
@@ -72,19 +65,6 @@ def test_a_bert_is_the_one_that_was_exported(script, tmp_path):
     assert torch.equal(again(tokens).last_hidden_state, model(tokens).last_hidden_state)
 
 
-def test_weights_that_are_missing_are_an_error_and_leave_no_folder(script, tmp_path):
-    nodes, stored = exported(saved(BertModel(BERT, add_pooling_layer=False), tmp_path / "original"))
-    del stored["embeddings.LayerNorm.weight"]
-    with pytest.raises(SystemExit, match="1 weights do not fit made, such as embeddings"):
-        script.save(
-            BERT,
-            script.named_weights(nodes, stored, script.bert_name),
-            tmp_path / "made",
-            add_pooling_layer=False,
-        )
-    assert not (tmp_path / "made").exists()
-
-
 @torch.no_grad()
 def test_a_dinov2_inside_a_larger_model_is_the_one_that_was_exported(script, tmp_path):
     model = Dinov2Model(DINOV2)
@@ -96,8 +76,6 @@ def test_a_dinov2_inside_a_larger_model_is_the_one_that_was_exported(script, tmp
     nodes.append(node("Concat", ["onnx::Concat_1"], "/backbone/embeddings/Concat_output_0"))
     weights = script.dinov2_weights(nodes, stored)
     config = script.dinov2_config(weights)
-    for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "image_size"):
-        assert getattr(config, name) == getattr(DINOV2, name)
     script.save(config, weights, tmp_path / "made")
     again = AutoModel.from_pretrained(tmp_path / "made").eval()
     for pictures in (torch.randn(2, 3, 42, 42), torch.randn(1, 3, 28, 56)):

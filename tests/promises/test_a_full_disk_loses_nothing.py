@@ -38,7 +38,7 @@ class Disk:
     def limit(self, call: Callable[..., Any], error: Exception) -> Callable[..., Any]:
         def limited(*arguments: Any, **more: Any) -> Any:
             self.writes += 1
-            if self.full_at and self.writes >= self.full_at:
+            if 0 < self.full_at <= self.writes:
                 raise error
             return call(*arguments, **more)
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from cudt.integrations.trainer import DescentMixin, Noise
 from cudt.models.own_head import layer_losses
-from tests.use.trainers import SETTINGS, by_layer, model_of, weights_of
+from tests.use.trainers import ARGUMENTS, SETTINGS, by_layer, model_of, weights_of
 
 trl = pytest.importorskip("trl", reason="TRL needs Python 3.11")
 
@@ -29,21 +29,8 @@ def trained(kind: Any, folder: Any, **options: Any) -> Any:
     words = {word: number for number, word in enumerate(["<pad>", "</s>", "say", ".", *COLOURS])}
     tokens = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
     tokens.pre_tokenizer = pre_tokenizers.Whitespace()
-    args = trl.SFTConfig(
-        str(folder),
-        per_device_train_batch_size=4,
-        max_steps=3,
-        learning_rate=1e-2,
-        lr_scheduler_type="constant",
-        train_sampling_strategy="sequential",
-        logging_steps=1,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-    )
+    more = {"bf16": False, "gradient_checkpointing": False}
+    args = trl.SFTConfig(str(folder), **{**ARGUMENTS, **more, "max_steps": 3})
     trainer = kind(
         model_of("llama"),
         args,
@@ -65,7 +52,7 @@ def test_erm_is_trls_own_training(tmp_path):
 
 def test_layers_are_read_and_multipliers_move(tmp_path):
     trainer = trained(DescentSFTTrainer, tmp_path, descent=SETTINGS)
-    batch = trainer.data_collator([trainer.train_dataset[index] for index in range(4)])
+    batch = trainer.data_collator([trainer.train_dataset[index] for index in range(8)])
     names = ("input_ids", "attention_mask", "labels")
     expected = layer_losses(model_of("llama"), {name: batch[name] for name in names})
     assert torch.allclose(by_layer(trainer, "loss")[0], expected, atol=1e-5)
@@ -75,14 +62,10 @@ def test_layers_are_read_and_multipliers_move(tmp_path):
 
 
 def test_adapters_noise_and_a_verdict(tmp_path):
-    trainer = trained(
-        DescentSFTTrainer,
-        tmp_path,
-        descent=SETTINGS,
-        noise=Noise(gamma_train=0.2),
-        peft_config=LoraConfig(task_type="CAUSAL_LM", r=2, target_modules="all-linear"),
-        eval_dataset=datasets.Dataset.from_list(TEXTS[:4]),
-    )
+    lora = LoraConfig(task_type="CAUSAL_LM", r=2, target_modules="all-linear")
+    options = {"noise": Noise(gamma_train=0.2), "peft_config": lora}
+    options["eval_dataset"] = datasets.Dataset.from_list(TEXTS[:4])
+    trainer = trained(DescentSFTTrainer, tmp_path, descent=SETTINGS, **options)
     assert len(trainer.verdicts) == 3
     assert trainer.noise.sigma_x is not None
     assert trainer.evaluate()["eval_loss"] > 0

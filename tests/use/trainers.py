@@ -34,6 +34,20 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _NO_DROPOUT_2 = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 _GPT2 = {"vocab_size": 40, "n_embd": 16, "n_layer": 3, "n_head": 2, "initializer_range": 0.3}
 
+#: Sequential batches of eight at a constant rate; every update is logged.
+ARGUMENTS: dict[str, Any] = {
+    "per_device_train_batch_size": 8,
+    "max_steps": 4,
+    "learning_rate": 1e-2,
+    "lr_scheduler_type": "constant",
+    "train_sampling_strategy": "sequential",
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "report_to": [],
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "log_level": "error",
+}
 #: A class, its configuration, and the kind of its labels.
 FAMILIES: dict[str, tuple[Any, Any, str]] = {
     "bert": (BertForSequenceClassification, BertConfig(**_SIZE, **_LARGE), "text"),
@@ -89,26 +103,8 @@ def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
     return batch
 
 
-def batch_of(family: str, size: int) -> dict[str, Tensor]:
-    return collate(rows_of(family)[:size])
-
-
 def arguments(folder: Path, **changes: Any) -> TrainingArguments:
-    """Sequential batches of eight at a constant rate; every update is logged."""
-    plain: dict[str, Any] = {
-        "per_device_train_batch_size": 8,
-        "max_steps": 4,
-        "learning_rate": 1e-2,
-        "lr_scheduler_type": "constant",
-        "train_sampling_strategy": "sequential",
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "log_level": "error",
-    }
-    return TrainingArguments(str(folder), **{**plain, **changes})
+    return TrainingArguments(str(folder), **{**ARGUMENTS, **changes})
 
 
 def trainer_of(folder: Path, family: str = "bert", **options: Any) -> DescentTrainer:

@@ -98,6 +98,7 @@ def evaluate(
     weights: Literal["best", "last"] | None = None,
     exits: bool = False,
     on: str | None = None,
+    again: bool = False,
     device: str = "auto",
     data_root: str | Path | None = None,
     quiet: bool = False,
@@ -106,7 +107,7 @@ def evaluate(
 
     `gammas` are levels of noise on embeddings or pixels, `probabilities` of noise in texts: a list,
     or text like "0:2.1:0.15". None takes the recipe's. Levels that were evaluated before are
-    skipped. `exits` also measures what early exit needs. `on` names a task or recipe whose test
+    skipped unless `again`. `exits` also measures what early exit needs. `on` names a task or recipe whose test
     data are used instead of the run's own.
     """
     from functools import partial
@@ -121,7 +122,7 @@ def evaluate(
     opened = run if isinstance(run, Run) else open_run(run)
     opened = opened.with_weights(weights or opened.weights)
     other = None if on is None else named(opened.recipe.settings.task, on)
-    grid = Grid(gammas, probabilities, perturbations, noise_seeds, other, exits)
+    grid = Grid(gammas, probabilities, perturbations, noise_seeds, other, exits, again=again)
     check(opened, grid)
     root, track_on = data_root and Path(data_root), partial(track, console=Console(quiet=quiet))
     with opened.locked():

@@ -21,7 +21,12 @@ Probabilities = Annotated[
 NoiseSeeds = Annotated[
     options.Words, typer.Option(metavar="N,...", help="Seeds of the noise, for example 0,1,2.")
 ]
-Exits = Annotated[bool, typer.Option("--exits", help="Also early exit: accuracy and mean depth.")]
+Exits = Annotated[
+    bool, typer.Option("--exits", help="Also early exit: accuracy against depth and FLOPs.")
+]
+Again = Annotated[
+    bool, typer.Option("--again", help="Evaluate levels again that the tables already have.")
+]
 Instructions = Annotated[
     Path | None,
     typer.Option(help="File with a column `instruction`, and perhaps `input` and `dataset`."),
@@ -46,6 +51,7 @@ def eval_ood(
     weights: options.Weights = None,
     exits: Exits = False,
     on: options.OnData = None,
+    again: Again = False,
     workers: options.Workers = 1,
     device: options.Device = "auto",
     data_root: options.DataRoot = None,
@@ -65,7 +71,7 @@ def eval_ood(
     asked, grids = (gammas, probabilities, kinds or None, seeds or None), []
     for one in runs:
         other = named(one.recipe.settings.task, on) if on else None
-        grids.append(evaluate.Grid(*asked, other, exits, save_samples))
+        grids.append(evaluate.Grid(*asked, other, exits, save_samples, again))
         evaluate.check(one, grids[-1])
     failed, where = False, (workers, device, data_root, options.progress())
     for number, result in evaluate.evaluate_all(runs, grids, *where):
@@ -76,7 +82,7 @@ def eval_ood(
             options.say(f"error: {runs[number].path}: {result}", stderr=True)
             continue
         if not result:
-            options.say(f"already evaluated: {runs[number].path}")
+            options.say(f"already evaluated: {runs[number].path} (--again repeats it)")
         tested = grids[number].of(runs[number])
         options.say(tested.label)
         options.print_table(result_table(tested, with_exits=exits))

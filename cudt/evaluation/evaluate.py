@@ -52,6 +52,8 @@ class Grid:
     on: OtherData | None = None
     exits: bool = False
     n_samples: int = 0
+    again: bool = False
+    """Whether levels are measured again that the tables already have."""
 
     def kinds(self, settings: Evaluation) -> list[str]:
         return [*(self.perturbations or settings.perturbations)]
@@ -103,12 +105,13 @@ def missing(run: Run, grid: Grid) -> dict[str, list[float]]:
         asked = grid.levels(kind, settings.evaluation)
         wanted = sorted({*asked, training_level(kind, settings.noise.gamma_train)})
         measured, on_curve = _known(run, kind, grid.seeds(settings.evaluation))
-        wanted = [g for g in wanted if g not in measured or (g in asked and g not in on_curve)]
+        if not grid.again:
+            wanted = [g for g in wanted if g not in measured or (g in asked and g not in on_curve)]
         if wanted:
             found[kind] = wanted
         if samples.count(run, kind) < grid.n_samples:
             found["samples"] = []
-    if grid.exits and not exits.has_threshold(run):
+    if grid.exits and (grid.again or not exits.has_threshold(run)):
         found["exits"] = []
     return found
 
@@ -150,6 +153,7 @@ def evaluate_ood(
             noise = run.recipe.settings.noise
             found = loaded.measured("validation", noise.kind, 0, [noise.gamma_train])
             _add_examples(loaded.run, [examples for _, examples in found], _SORTED[:3])
+            run.update_info(RunInfo(flops=exits.count_flops(run, loaded.layerwise)))
         else:
             _evaluate_kind(loaded, kind, levels, grid)
     return True

@@ -177,7 +177,8 @@ def psnr(rmse: Any) -> Any:
 
 def result_table(run: Run, *, with_exits: bool = False) -> pd.DataFrame:
     """One row for each noise level, averaged over the noise seeds: the metric with its interval,
-    the loss of the last layer, and the layer with the lowest one; as texts for the terminal.
+    the loss of the last layer, the share of layers that lower the loss, and the layer with the
+    lowest one; as texts for the terminal.
     """
     from cudt.evaluation import exits
 
@@ -195,6 +196,7 @@ def result_table(run: Run, *, with_exits: bool = False) -> pd.DataFrame:
             info.metric.name: short_number(row["value"]),
             "95 % interval": " to ".join(ends),
             "loss": short_number(losses[-1]),
+            "layers that lower it": f"{(np.diff(losses, prepend=info.reference) < 0).mean():.0%}",
             "best layer": losses.argmin() + 1,
         }
         if info.metric.name == "RMSE":
@@ -202,5 +204,6 @@ def result_table(run: Run, *, with_exits: bool = False) -> pd.DataFrame:
         if early is not None:
             one = early.loc[key]
             cells |= {"exit": f"{one['accuracy']:.4f}", "layers": f"{one['mean_depth']:.2f}"}
+            cells["FLOPs"] = f"{one['flops']:.0%}"
         rows.append(cells)
     return pd.DataFrame(rows)

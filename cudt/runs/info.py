@@ -105,6 +105,7 @@ class RunInfo(InfoPart):
     ended: str | None = None  # UTC
     test_data: str | None = None  # fingerprint of the test data
     other_tests: dict[str, OtherTest] = {}  # test data of other tasks, by name
+    flops: list[float] | None = None  # of an example that leaves after layer 1 … L, and of all
     files: dict[str, list[str | None]] = {}  # the SHA-256 of each file; None if it may be missing
 
 

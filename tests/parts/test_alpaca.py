@@ -65,15 +65,20 @@ def test_the_template_is_alpacas_with_and_without_an_input():
     assert prompt_text("Add.", "").endswith("### Instruction:\nAdd.\n\n### Response:\n")
 
 
-def test_a_prompt_that_is_too_long_loses_its_middle():
-    whole = prompt_text(INSTRUCTION, GIVEN)
-    for most in range(100, length(whole) + 2):
-        tokens, is_cut = prompt_tokens(BYTES, INSTRUCTION, GIVEN, most)
+@pytest.mark.parametrize("given", ["", GIVEN])
+def test_the_prompt_fits_every_length_and_keeps_the_template(given):
+    whole, alone = length(prompt_text(INSTRUCTION, given)), length(prompt_text("", ""))
+    for most in range(alone, whole + 2):
+        tokens, is_cut = prompt_tokens(BYTES, INSTRUCTION, given, most)
         text = BYTES.decode(tokens[1:])
-        assert len(tokens) == min(most, length(whole))
-        assert is_cut == (text != whole) == (most < length(whole))
-        assert whole.startswith(text[:45])
-        assert whole.endswith(text[-45:])
+        assert len(tokens) <= most
+        assert text.startswith("Below is an instruction that describes a task")
+        assert text.endswith("\n\n### Response:\n")
+        assert is_cut == (text != prompt_text(INSTRUCTION, given)) == (most < whole)
+        # The input is cut at its end first.
+        if given and whole - most < len(given):
+            assert text == prompt_text(INSTRUCTION, given[: len(given) - max(0, whole - most)])
+    assert prompt_tokens(BYTES, INSTRUCTION, given, alone - 1) == ([], True)
 
 
 def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
@@ -108,7 +113,7 @@ def test_cut_and_skipped_examples_are_reported_with_their_number():
     texts = [("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")]
     texts += [("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")]
     task = of_texts(*texts, max_length=260)
-    with pytest.warns(DataWarning, match=r"5 instructions: 2 cut to task.max_length, 2 skipped"):
+    with pytest.warns(DataWarning, match=r"5 instructions: 2 cut, 2 skipped without a response"):
         assert [example.id for example in task.examples("train")] == ["0", "1", "2"]
     with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 1 instructions has"):
         of_texts(("Say.", "", " ")).examples("train")

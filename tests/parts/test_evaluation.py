@@ -126,9 +126,12 @@ def test_without_examples_the_tables_are_the_same(run):
 # ---------------------------------------------------------------- what is skipped
 
 
-def test_levels_that_the_tables_have_are_skipped(run):
+def test_levels_that_the_tables_have_are_skipped_and_again_repeats_them(run):
     assert evaluate(run)
+    before = (run.path / "ood.csv").read_bytes()
     assert not evaluate(run)
+    assert evaluate(run, Grid([0.0, 1.0], again=True))
+    assert (run.path / "ood.csv").read_bytes() == before
     assert missing(run, Grid([0.5, 2.0])) == {"gaussian": [2.0]}
     assert missing(run, Grid([0.4])) == {"gaussian": [0.4]}
     assert evaluate(run, Grid([0.5, 2.0]))

@@ -1,5 +1,5 @@
-"""Early exit by confidence: layers and thresholds against literal twins; predictions that leave
-early.
+"""Early exit by confidence: layers, thresholds and FLOPs against literal twins; predictions that
+leave early.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ def examples(n: int = 50) -> pd.DataFrame:
 
 @pytest.mark.parametrize("threshold", [0.0, 0.6, 1.0])
 def test_each_example_leaves_at_the_first_layer_that_is_sure_enough(threshold):
-    table, layers, hits = examples(), [], []
+    table, flops = examples(), [10.0, 25.0, 45.0, 40.0]
+    layers, hits, cost = [], [], []
     for _, row in table.iterrows():
         layer = next((n for n in (1, 2) if row[f"confidence_{n}"] > threshold), 3)
         layers.append(layer)
         hits.append(row[f"score_{layer}"])
+        cost.append(flops[layer - 1] / 40)
     assert exits.exit_layers(table, threshold).tolist() == layers
-    found = exits.evaluated(table, threshold)
+    found = exits.evaluated(table, threshold, flops)
     assert found["mean_depth"] == pytest.approx(np.mean(layers))
     assert found["accuracy"] == pytest.approx(np.mean(hits))
+    assert found["flops"] == pytest.approx(np.mean(cost))
     assert found["full_accuracy"] == pytest.approx(table["score_3"].mean())
 
 
@@ -67,6 +70,23 @@ def test_the_chosen_threshold_is_the_shallowest_within_half_a_percentage_point(
     assert exits.chosen_threshold(trained_run) == best
 
 
+def product(rows: int, inner: int, columns: int) -> int:
+    """A multiplication and an addition for each of the inner numbers of each entry."""
+    return 2 * rows * inner * columns
+
+
+def test_flops_of_unrolled_layers_are_counted_as_by_hand(trained_run):
+    layerwise, settings = load(trained_run, "cpu", None), trained_run.recipe.settings
+    task, device = layerwise.task, torch.device("cpu")
+    batch = next(iter(batches(task, task.examples("validation"), 256, device)))
+    T, d, a = batch["input_ids"].shape[1], settings.model.width, settings.model.attention_width
+    # Y = X W₁ᵀ, Y Yᵀ, softmax(…) X, Z (W₂ + W₂ᵀ).
+    layer = product(T, d, a) + product(T, a, T) + product(T, T, d) + product(T, d, d)
+    readout = product(1, d, 2)
+    found = exits.count_flops(trained_run, layerwise)
+    assert found == [*(n * (layer + readout) for n in (1, 2, 3)), 3 * layer + readout]
+
+
 # ---------------------------------------------------------------- a run
 
 
@@ -80,11 +100,12 @@ def run(trained_run: Run, tmp_path_factory) -> Run:
     return made
 
 
-def test_the_table_of_a_run_has_the_accuracy_of_its_curve(run):
+def test_the_table_of_a_run_has_the_accuracy_of_its_curve_and_a_share_of_the_flops(run):
     table = exits.exit_table(run).set_index("gamma")
     curve = run.rows("ood").set_index("gamma")["value"]
     assert table.loc[0.0, "full_accuracy"] == pytest.approx(curve[0.0])
     assert {*table["threshold"]} == {exits.chosen_threshold(run)}
+    assert (table["flops"] > 0).all()
     assert run.read_examples(split="validation")["gamma"].unique().tolist() == [0.4]
 
 

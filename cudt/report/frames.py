@@ -153,6 +153,8 @@ def read(folders: Sequence[Path]) -> Frames:
             bins.append(frames.read_bins(number, kind))
         except UserError as error:
             frames.warnings.append(str(error))
+        except ValueError:  # The file has no such columns: stored runs keep the last score alone.
+            continue
     frames.bins = pd.concat(bins, ignore_index=True)
     frames.warnings += _about_evaluations(frames)
     for file in sorted({one for f in folders for one in files_below(f, ["sweep.json"])}):

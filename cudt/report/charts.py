@@ -12,7 +12,16 @@ import numpy as np
 import pandas as pd
 
 from cudt.config.levels import GAMMA, scale_of, training_level
-from cudt.report.compare import BASELINE, CONSTRAINED, Choice, Side, choices, in_order, short
+from cudt.report.compare import (
+    BASELINE,
+    CONSTRAINED,
+    Side,
+    choices,
+    criterion,
+    in_order,
+    short,
+    without_ablations,
+)
 from cudt.report.frames import Frames
 
 #: Colour of Okabe and Ito's palette and dash of each objective that comes with cudt.
@@ -115,13 +124,6 @@ class View:
         made = [View(self.frames.of(mine), str(name)) for name, mine in parts]
         return [replace(one, kind=one.kinds[0]) for one in made if one.kinds]
 
-    @cached_property
-    def choices(self) -> list[Choice]:
-        """The runs that represent each objective, of each cell, as the tables compare them."""
-        every = choices(self.runs, self.kind)
-        shown = [{n: side for n, side in one.sides.items() if side.runs} for one in every]
-        return [replace(one, sides=mine) for one, mine in zip(every, shown, strict=True) if mine]
-
     def pair(self, gamma: float | None = None, *, own_depths: bool = False) -> dict[str, Side]:
         """The runs of each objective, all of one cell: a row of the page's first table.
 
@@ -130,28 +132,30 @@ class View:
         one for all, or each objective's own, as in the paper's grids.
         """
         wanted = PAPER_LEVELS.get(self.metric) if gamma is None else gamma
+        rank = criterion(without_ablations(self.runs))
 
-        def kind(one: Choice) -> tuple[Any, ...]:
-            runs = self.runs.loc[runs_of(one.sides)]
-            trained, n_models = runs["gamma_train"].iloc[0], runs["model_text"].nunique()
-            is_comparison = BASELINE in one.sides and bool(runs["is_constrained"].any())
-            is_paper = bool(runs["is_published"].all())
-            return is_comparison, trained == wanted, trained, is_paper, n_models == 1
+        def kind(sides: Sides) -> tuple[Any, ...]:
+            runs = self.runs.loc[runs_of(sides)]
+            trained, is_paper = runs["gamma_train"].iloc[0], bool(runs["is_published"].all())
+            is_comparison = BASELINE in sides and bool(runs["is_constrained"].any())
+            # Of other comparisons, those of equal models are fairer.
+            is_fair = runs["model_text"].nunique() == 1
+            return is_comparison, trained == wanted, trained, is_paper, is_fair
 
-        def score(one: Choice) -> tuple[float, int]:
-            score = one.scores.get(CONSTRAINED, min(one.scores[name] for name in one.sides))
-            return -score, self.frames.row(one.members[0]).n_layers
+        def score(side: Side) -> float:
+            return float(rank[side.runs].mean())
 
-        ranked = sorted(self.choices, key=lambda one: (kind(one), score(one)))
-        if not ranked:
-            return {}
-        best = ranked[-1]
-        alike = [one for one in ranked if kind(one) == kind(best)] if own_depths else [best]
-        sides = {}
-        for name in in_order(best.sides):
-            mine = [one for one in alike if name in one.sides]
-            sides[name] = min(mine, key=lambda one: one.scores[name]).sides[name]
-        return sides
+        def order(sides: Sides) -> tuple[Any, ...]:
+            best = sides.get(CONSTRAINED) or min(sides.values(), key=score)
+            return kind(sides), -score(best), self.frames.row(best.runs[0]).n_layers
+
+        ranked = sorted(choices(self.runs, self.kind), key=order)
+        alike = [sides for sides in ranked if kind(sides) == kind(ranked[-1])]
+        shown = {}
+        for name in in_order(ranked[-1]) if ranked else []:
+            sides = [one[name] for one in (alike if own_depths else ranked[-1:]) if name in one]
+            shown[name] = min(sides, key=score)
+        return shown
 
     def losses(self, lines: Sequence[Line], title: Any = "Loss by layer", **options: Any) -> Any:
         """A panel of the test loss of each layer at the level of training."""

@@ -59,11 +59,12 @@ def descent_and_robustness(view: View) -> Iterator[Drawing]:
 
 def layer_ratios(view: View) -> Iterator[Drawing]:
     """Density and distribution of f_l / f_{l−1} over examples."""
-    bins = view.frames.bins
-    mine = bins[(bins["perturbation"] == view.kind) & (bins["right"] < np.inf)]
-    sides = view.of(sorted({*mine["run"]})).pair() if len(mine) else {}
-    if not sides:
+    sides = view.pair()
+    found = [view.frames.bins(run, view.kind) for run in charts.runs_of(sides)]
+    bins = pd.concat(found) if found else pd.DataFrame()
+    if bins.empty:
         return
+    mine = bins[bins["right"] < np.inf]
     lines, x = charts.lines_of(sides), "ratio f_l / f_(l−1) of an example"
     width = mine["right"] - mine["left"]
     density = mine.assign(x=mine["left"] + width / 2, share=mine["share"] / width)

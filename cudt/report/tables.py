@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.table import Table
 
 from cudt.config.levels import scale_of
 from cudt.report.compare import SIDES
@@ -19,8 +18,6 @@ from cudt.report.frames import GROUP, Frames
 from cudt.report.paired import Comparison, Quantities
 from cudt.utils.text import short_number
 
-#: Rows shown in the terminal; table.csv has all.
-_MOST_ROWS = 30
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 #: What LaTeX's default fonts lack.
 _LATEX = str.maketrans({
@@ -59,9 +56,9 @@ class TextTable:
         notes = notes.replace("%", r"\%").replace("_", r"\_")
         return text.replace(end, notes + end).translate(_LATEX)
 
-    def html(self, start: int = 0, stop: int | None = None) -> str:
-        """An HTML table of some rows, without title and notes."""
-        return _BOLD.sub(r"<b>\1</b>", self.frame[start:stop].to_html(index=False, border=0))
+    def html(self) -> str:
+        """An HTML table, without title and notes."""
+        return _BOLD.sub(r"<b>\1</b>", self.frame.to_html(index=False, border=0))
 
 
 def curves(frames: Frames) -> pd.DataFrame:
@@ -106,7 +103,11 @@ def layer_losses(frames: Frames) -> pd.DataFrame:
 
 def ratio_bins(frames: Frames) -> pd.DataFrame:
     """The histogram of per-example layer ratios: shares averaged over the seeds of each group."""
-    table = frames.bins.join(frames.runs[[*GROUP, "seed"]], on="run")
+    evaluated = frames.points[["run", "perturbation"]].drop_duplicates()
+    found = [frames.bins(*one) for one in evaluated.itertuples(index=False, name=None)]
+    if not found:
+        return pd.DataFrame()
+    table = pd.concat(found).join(frames.runs[[*GROUP, "seed"]], on="run")
     keys = [*GROUP, "perturbation", "gamma", "left", "right"]
     return table.groupby(keys, as_index=False).agg(
         share=("share", "mean"), cumulative=("cumulative", "mean"), seeds=("seed", "nunique")
@@ -202,26 +203,20 @@ def _number(value: float, digits: str = ".4g") -> str:
     return "" if np.isnan(value) else f"{value:{digits}}"
 
 
-def terminal_table(summary: pd.DataFrame) -> Table:
-    """The part of table.csv that fits a terminal: AUC for metrics to maximise, else the mean."""
-    is_up = summary["higher_is_better"]
-    over = "/".join(dict.fromkeys("AUC" if higher else "mean" for higher in is_up))
-    ranges = ", ".join(dict.fromkeys(text for text in summary["range"] if text))
-    caption = (
-        f"mean {', '.join(summary['metric'].unique())} over levels up to γ_train (ID) and above "
-        f"(OOD); {over} over {ranges or 'no level yet'}"
-    )
-    if len(summary) > _MOST_ROWS:
-        caption += f"\nthe first {_MOST_ROWS} of {len(summary)} rows; table.csv has the rest"
-    table = Table(box=None, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
-    # Names may wrap but stay readable; numbers never wrap.
-    for heading in ("recipe", "objective"):
-        table.add_column(heading, min_width=11, overflow="fold")
-    for heading in ("noise", "feasible", "monotone", "ID", "OOD", over):
-        table.add_column(heading, justify="left" if heading == "noise" else "right", no_wrap=True)
-    for row in summary[:_MOST_ROWS].to_dict("records"):
-        shares = (f"{row[name]} of {row['seeds']}" for name in ("feasible", "monotone"))
-        wanted = ("id_mean", "ood_mean", "auc" if row["higher_is_better"] else "grid_mean")
-        numbers = ("" if pd.isna(row[name]) else short_number(row[name]) for name in wanted)
-        table.add_row(row["recipe"], row["label"], row["perturbation"], *shares, *numbers)
-    return table
+def _short(value: float) -> str:
+    return "" if np.isnan(value) else short_number(value)
+
+
+def terminal_table(summary: pd.DataFrame) -> pd.DataFrame:
+    """The part of table.csv that fits a terminal, as texts: AUC for metrics to maximise, else the
+    mean over all levels.
+    """
+    is_up, seeds = summary["higher_is_better"], summary["seeds"].astype(str)
+    area = np.where(is_up, summary["auc"], summary["grid_mean"])
+    numbers = {"ID": summary["id_mean"], "OOD": summary["ood_mean"], "AUC/mean": area}
+    return pd.DataFrame({
+        **{"recipe": summary["recipe"], "objective": summary["label"]},
+        "noise": summary["perturbation"] + " " + summary["range"],
+        "feasible": summary["feasible"].astype(str) + " of " + seeds,
+        **{name: map(_short, values) for name, values in numbers.items()},
+    })  # fmt: skip

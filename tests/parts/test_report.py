@@ -61,7 +61,7 @@ def matches(runs: Any) -> list[list[int]]:
     return [match for _, cell in cells for match in compare.matches(cell)]
 
 
-def summary(folder: Path) -> dict[str, Any]:
+def summary(folder: Path) -> Any:
     found = read(folder)
     (row,) = tables.summary(found, tables.curves(found)).to_dict("records")
     return row
@@ -271,22 +271,16 @@ def test_the_layers_that_fail_are_named_except_for_erm(plant, tmp_path):
     assert made.sides["erm"].infeasible == ""
 
 
-def sweep(runs: Any, measure: str = "loss", **samplers: str) -> Sweep:
-    names = [f"{path.parent.name}/{path.name}" for path in runs["path"]]
-    arms = {name: {"sampler": sampler} for name, sampler in samplers.items()}
-    return Sweep({"arms": arms, "measure": measure}, pd.DataFrame({"run": names}), pd.DataFrame())
-
-
-def test_a_search_is_known_by_its_sampler_and_a_run_in_two_sweeps_has_no_measure(plant, tmp_path):
+def test_a_sweep_says_what_it_repeats_and_a_run_of_two_sweeps_has_no_measure(plant, tmp_path):
     for objective in SIDES:
         plant(objective)
     found = frames.read([tmp_path])
-    # One finished trial of each arm, as a search has at first.
-    found.sweeps = [sweep(found.runs, "metric", constrained="tpe", erm="tpe")]
+    names = {f"{path.parent.name}/{path.name}" for path in found.runs["path"]}
+    found.sweeps = [Sweep(names, "metric", is_search=True)]
     compare.assign(found)
     assert not found.runs["is_repeated"].any()
     assert set(found.runs["measure"]) == {"metric"}
-    found.sweeps.append(sweep(found.runs, "loss", constrained="seeds", erm="seeds"))
+    found.sweeps.append(Sweep(names, "loss", is_search=False))
     compare.assign(found)
     assert found.runs["is_repeated"].all()
     assert set(found.runs["measure"]) == {""}

@@ -32,8 +32,6 @@ _STYLES = {
 }
 #: For all other objectives.
 _OTHER = ("#CC79A7", [8, 3, 2, 3])
-#: From light to dark, for values that have an order; a print in grey keeps it.
-_SHADES = np.array([[230, 180, 30], [120, 150, 110], [30, 80, 160]])
 #: γ_train of the paper's Figure 1, its main results on video and Llama, by metric.
 PAPER_LEVELS = {"accuracy": 0.2, "RMSE": 0.13, "token accuracy": 0.25}
 #: More bands than these overlap to one grey patch; of more lines, the legend has the ends.
@@ -185,12 +183,9 @@ class View:
         return chart + own + text.encode(**at) if len(noisy) else chart
 
     def trained_at(self, sides: Sides) -> str:
-        """γ_train of what is shown: `, γ_train = 0.4`; and the paper's, where its runs differ."""
-        runs = self.runs.loc[runs_of(sides)]
-        levels, paper = {*runs["gamma_train"]}, PAPER_LEVELS.get(self.metric)
-        is_other = bool(runs["is_published"].any()) and levels != {paper}
-        note = f" (paper's figure: {paper:g})" if is_other and paper else ""
-        return f", γ_train = {', '.join(f'{level:g}' for level in sorted(levels))}{note}"
+        """γ_train of what is shown: `, γ_train = 0.4`."""
+        levels = sorted({*self.runs["gamma_train"].loc[runs_of(sides)]})
+        return f", γ_train = {', '.join(f'{level:g}' for level in levels)}"
 
 
 def runs_of(sides: Sides) -> list[int]:
@@ -205,6 +200,7 @@ class Line:
     label: str
     runs: list[int]
     color: str
+    """Empty for a line of an ordered set, which has colours from dark to light."""
     dash: list[int]
 
 
@@ -220,12 +216,8 @@ def lines_of(sides: Sides) -> list[Line]:
 
 
 def shaded(parts: Mapping[str, list[int]], dash: Sequence[int] = (1, 0)) -> list[Line]:
-    """Lines for values that have an order, from light to dark."""
-    lines, ends = [], np.arange(len(_SHADES))
-    for at, (label, runs) in zip(np.linspace(0, 2, len(parts)), parts.items(), strict=True):
-        red, green, blue = (round(np.interp(at, ends, shades)) for shades in _SHADES.T)
-        lines.append(Line(label, runs, f"#{red:02x}{green:02x}{blue:02x}", [*dash]))
-    return lines
+    """Lines for values that have an order."""
+    return [Line(label, runs, "", [*dash]) for label, runs in parts.items()]
 
 
 def averaged(table: pd.DataFrame, lines: Sequence[Line], x: str, y: str) -> pd.DataFrame:
@@ -233,17 +225,16 @@ def averaged(table: pd.DataFrame, lines: Sequence[Line], x: str, y: str) -> pd.D
 
     The band is one standard deviation over seeds, or a single run's own 95 % interval.
     """
-    parts = [pd.DataFrame(columns=["line", "x", "y", "low", "high"])]
-    for line in lines:
-        mine = table[table["run"].isin(line.runs)]
-        found = mine.groupby(x)[y].agg(["mean", "std", "size", "count"])
-        found = found[(found["size"] == len(line.runs)) & (found["count"] == found["size"])]
-        low, high = found["mean"] - found["std"], found["mean"] + found["std"]
-        if len(line.runs) == 1 and y == "value":
-            low, high = (mine.set_index(x)[end].reindex(found.index) for end in ("low", "high"))
-        part = {"line": line.label, "x": found.index, "y": found["mean"], "low": low, "high": high}
-        parts.append(pd.DataFrame(part).reset_index(drop=True))
-    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+    pairs = [(line.label, run) for line in lines for run in line.runs]
+    members = pd.DataFrame(pairs, columns=["line", "run"]).astype({"run": int})
+    grouped = members.merge(table, on="run").groupby(["line", x])
+    found = grouped[y].agg(["mean", "std", "count"])
+    low, high = found["mean"] - found["std"], found["mean"] + found["std"]
+    if y == "value":
+        low, high = low.fillna(grouped["low"].first()), high.fillna(grouped["high"].first())
+    rows = pd.DataFrame({"y": found["mean"], "low": low, "high": high})
+    n_runs = rows.index.get_level_values("line").map(members["line"].value_counts())
+    return rows[found["count"] == n_runs].rename_axis(["line", "x"]).reset_index()
 
 
 def panel(
@@ -257,7 +248,6 @@ def panel(
     is_log_x: bool = False,
     bars: bool = False,
     dots: bool = True,
-    domain: tuple[float, float] | None = None,
     size: tuple[int, int] = (300, 210),
 ) -> Any:
     """Lines with bands, or with error bars; `x` and `y` are the titles of the axes.
@@ -268,16 +258,11 @@ def panel(
     is_log = y.startswith("test loss") and rows["y"].max() > 20 * rows["y"].min() > 0
     if is_log:
         rows = rows.assign(low=rows["low"].where(rows["low"] > 0))
-    ticks: dict[str, Any] = {"tickCount": 6}
-    if len(rows) and x.startswith("layer"):
-        first, last = int(rows["x"].min()), int(rows["x"].max())
-        ticks = {"format": "d", "values": [*range(first, last + 1, 1 + (last - first) // 10)]}
+    ticks = alt.Axis(tickCount=6, tickMinStep=1 if x.startswith("layer") else 0)
     x_scale = alt.Scale(type="log" if is_log_x else "linear", zero=False, nice=False, padding=6)
-    ends: dict[str, Any] = {} if domain is None else {"domain": domain}
-    y_scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=not is_log, **ends)
-    # Large numbers as 10k and 2M.
-    number = alt.Axis(format="~s") if rows["y"].max() >= 10_000 else alt.Axis()
-    at_x = alt.X("x:Q", title=x, scale=x_scale, axis=alt.Axis(**ticks))
+    y_scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=not is_log)
+    at_x = alt.X("x:Q", title=x, scale=x_scale, axis=ticks)
+    number = alt.Axis(format="~g")
     at_y, low = (alt.Y(f"{end}:Q", title=y, scale=y_scale, axis=number) for end in ("y", "low"))
     stroke, dash, fill = _line_scales(lines)
     tooltip = [
@@ -303,16 +288,17 @@ def panel(
 
 def _line_scales(lines: Sequence[Line]) -> tuple[Any, Any, Any]:
     """Stroke and dash of lines, with a legend below; and the fill of their dots and bands."""
-    labels = [line.label for line in lines]
+    labels, colors = [line.label for line in lines], [line.color for line in lines]
     shown = [labels[0], labels[-1]] if len(labels) > _MOST_NAMED else labels
     below: dict[str, Any] = {"title": None, "orient": "bottom", "columns": 3}
     legend = alt.Legend(values=shown, symbolSize=500, labelLimit=400, **below)
-    colors = alt.Scale(domain=labels, range=[line.color for line in lines])
+    palette: Any = {"range": colors} if any(colors) else {"scheme": "viridis"}
+    color = alt.Scale(domain=labels, **palette)
     dashes = alt.Scale(domain=labels, range=[line.dash for line in lines])
     return (
-        alt.Stroke("line:N", scale=colors, legend=legend),
+        alt.Stroke("line:N", scale=color, legend=legend),
         alt.StrokeDash("line:N", scale=dashes, legend=legend),
-        alt.Fill("line:N", scale=colors, legend=None),
+        alt.Fill("line:N", scale=color, legend=None),
     )
 
 

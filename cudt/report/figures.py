@@ -33,8 +33,8 @@ _TRADEOFFS = (
 )
 #: Settings that have figures of their own, so that no ablation is drawn of them.
 _NOT_ABLATED = ("noise.gamma_train", "model.layers")
-#: Values of a setting that make an ablation; panels of one figure; points of one line over training.
-_FEWEST_VALUES, _MOST_PANELS, _MOST_POINTS = 3, 12, 60
+#: Values of a setting that make an ablation; points of one line over training.
+_FEWEST_VALUES, _MOST_POINTS = 3, 60
 _SMALL = (230, 180)
 #: What the constraints of an infeasible run allow.
 _ALLOWED = charts.Line("loss allowed, ± 2 standard errors", [], charts.GREY, [1, 2])
@@ -121,7 +121,7 @@ def constraints_kept(view: View) -> Iterator[Drawing]:
     lines, depth = charts.lines_of(sides), view.frames.row(counts[0]["run"]).n_layers
     rows = averaged(pd.DataFrame(counts), lines, "gamma", "kept")
     rows = rows.assign(low=rows["low"].clip(lower=0), high=rows["high"].clip(upper=depth))
-    chart = panel(rows, lines, view.axis, f"constraints kept, of {depth}", domain=(0, depth))
+    chart = panel(rows, lines, view.axis, f"constraints kept, of {depth}")
     caption = f"{view.name}: constraints kept on test data under {view.kind} noise"
     yield Drawing(chart, caption + view.trained_at(sides))
 
@@ -134,9 +134,7 @@ def training_levels(view: View) -> Iterator[Drawing]:
         return
     depth = counts[counts == counts.max()].index.max()
     deep = paper[paper["n_layers"] == depth]
-    levels = np.array(sorted({*deep["gamma_train"]}))
-    spread = np.linspace(0, len(levels) - 1, min(len(levels), 9)).round().astype(int)
-    views = [view.of(deep.index[deep["gamma_train"] == level]) for level in levels[spread]]
+    views = [view.of(mine.index) for _, mine in deep.groupby("gamma_train")]
     caption = f"{view.name}: {view.metric} under {view.kind} noise by γ_train"
     yield Drawing(_panels([(one, one.pair(), "") for one in views]), caption)
 
@@ -287,30 +285,25 @@ def grid(view: View) -> Iterator[Drawing]:
     for one in view.families():
         together.setdefault((one.metric, one.kind), []).append(one)
     for (metric, kind), members in together.items():
-        members.sort(key=lambda one: one.name)
         level = _GRID_LEVELS.get(metric)
-        paper = "" if level is None else f"; the paper's figure has γ_train = {level:g}"
-        caption = f"{metric} under {kind} noise by recipe, each objective at its best depth{paper}"
-        for start in range(0, len(members) if len(members) > 1 else 0, _MOST_PANELS):
-            page = members[start : start + _MOST_PANELS]
-            chart = _panels([(one, one.pair(level, own_depths=True), one.name) for one in page])
-            number = f"-{1 + start // _MOST_PANELS}" if len(members) > _MOST_PANELS else ""
-            yield Drawing(chart, caption, f"{file_name(metric)}-{kind}{number}")
+        shown = [(one, one.pair(level, own_depths=True), one.name) for one in members]
+        caption = f"{metric} under {kind} noise by recipe, each objective at its best depth"
+        if len(members) > 1:
+            yield Drawing(_panels(shown), caption, f"{file_name(metric)}-{kind}")
 
 
 def tradeoffs(view: View) -> Iterator[Drawing]:
     """The three settings in which the paper shows a trade-off between ID and OOD quality."""
-    shown, papers, paper = [], [], view.runs[view.runs["is_published"]]
-    named = [(one["model"], one["dataset"]) for one in paper["published"]]
+    places: dict[Any, list[int]] = {}
+    for run in each(view.runs[view.runs["is_published"]]):
+        place = run.published["model"], run.published["dataset"], run.n_layers
+        places.setdefault(place, []).append(run.Index)
+    shown = []
     for model, dataset, layers, gamma in _TRADEOFFS:
-        mine = paper.loc[[one == (model, dataset) for one in named]]
-        deep = mine[mine["n_layers"] == layers]
-        families = view.of((deep if len(deep) else mine).index).families()
+        families = view.of(places.get((model, dataset, layers), [])).families()
         shown += [(one, one.pair(gamma), f"{model} on {dataset}") for one in families]
-        papers.append(f"{model} on {dataset}: L = {layers}, γ_train = {gamma:g}")
     if shown:
-        caption = f"In and out of distribution in the paper's settings ({', '.join(papers)})"
-        yield Drawing(_panels(shown), caption)
+        yield Drawing(_panels(shown), "In and out of distribution in the paper's settings")
 
 
 def infeasible_runs(view: View) -> Iterator[Drawing]:
@@ -318,29 +311,27 @@ def infeasible_runs(view: View) -> Iterator[Drawing]:
     layer was allowed, the metric under noise, and the metric (PSNR for RMSE) by layer.
     """
 
-    def rank(row: Any) -> tuple[bool, int, int]:
-        violated, relaxed = (len(row.failing.get(word, [])) for word in ("violated", "relaxed"))
-        return bool(row.noises), violated, relaxed
+    def rank(row: Any) -> list[int]:
+        return [len(row.failing.get(word, [])) for word in ("violated", "relaxed")]
 
-    rows, shown = [], set[str]()
-    for row in sorted((row for row in each(view.runs) if row.failing), key=rank, reverse=True):
-        if row.family in shown or len(shown) == 4:
+    rows = []
+    for one in view.families():
+        worst = max(each(one.evaluated), key=rank)
+        if not worst.failing:
             continue
-        shown.add(row.family)
-        kind = row.kind if row.kind in row.noises else next(iter(row.noises), row.kind)
-        one = View(view.frames, row.family, kind)
-        erm = one.of(view.runs.index[view.runs["cell"] == row.cell]).pair().get(BASELINE)
-        lines = [charts.plain_line(row.objective, [row.Index])]
+        cell = one.runs.index[one.runs["cell"] == worst.cell]
+        erm = one.of(cell).pair().get(BASELINE)
+        lines = [charts.plain_line(worst.objective, [worst.Index])]
         lines.append(charts.plain_line(BASELINE, erm.runs[:1] if erm else ()))
-        panels = [_verdicts(one, row, lines)]
-        lines.append(_ALLOWED)
-        if row.noises:
-            table, metric = one.layers[one.layers["is_trained"]], row.metric
-            if metric == "RMSE":
-                table, metric = table.assign(metric=psnr(table["metric"])), "PSNR (dB)"
-            by_layer = averaged(table, lines, "layer", "metric")
-            panels.append(one.curves(lines, "Under noise", size=_SMALL))
-            panels.append(panel(by_layer, lines, "layer", f"test {metric}", size=_SMALL))
+        table, metric = one.layers[one.layers["is_trained"]], worst.metric
+        if metric == "RMSE":
+            table, metric = table.assign(metric=psnr(table["metric"])), "PSNR (dB)"
+        by_layer = averaged(table, lines, "layer", "metric")
+        panels = [
+            _verdicts(one, worst, lines),
+            one.curves([*lines, _ALLOWED], "Under noise", size=_SMALL),
+            panel(by_layer, [*lines, _ALLOWED], "layer", f"test {metric}", size=_SMALL),
+        ]
         rows.append(side_by_side(panels))
     if rows:
         caption = "Infeasible runs next to ERM: of each recipe, the run with most violated layers"
@@ -356,12 +347,11 @@ def _verdicts(view: View, row: Any, lines: Sequence[charts.Line]) -> Any:
         for one in view.frames.row(run).verdicts
     ]
     for one in row.verdicts:
-        allowed = {"line": _ALLOWED.label, "x": one.layer, "y": one.allowed}
         free = TOLERANCE * one.standard_error
-        found.append({**allowed, "low": one.allowed - free, "high": one.allowed + free})
-    failing = failing_layers(row.failing)
-    title = [view.name, failing if len(failing) <= 44 else f"{failing[:43]}…"]
-    rows, every = pd.DataFrame(found), [*lines, _ALLOWED]
+        ends = {"low": one.allowed - free, "high": one.allowed + free}
+        found.append({"line": _ALLOWED.label, "x": one.layer, "y": one.allowed, **ends})
+    rows, title = pd.DataFrame(found), [view.name, failing_layers(row.failing)]
+    every = [*lines, _ALLOWED]
     return panel(rows, every, "layer", "validation loss", title, bars=True, size=_SMALL)
 
 

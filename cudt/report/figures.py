@@ -20,7 +20,7 @@ from cudt.report import charts
 from cudt.report.charts import Drawing, Figure, Sides, View, averaged, panel, side_by_side
 from cudt.report.compare import BASELINE, failing_layers, in_order, is_constrained, short
 from cudt.report.frames import each
-from cudt.report.paired import Quantities
+from cudt.report.paired import over_levels
 from cudt.utils.files import file_name
 
 #: γ_train of the paper's grids for text and for video, by metric.
@@ -188,8 +188,7 @@ def by_depth(view: View) -> Iterator[Drawing]:
         panels.append(side_by_side([left, right]))
         for depth, run in ((depth, run) for depth, runs in depths.items() for run in runs):
             curve = view.frames.curve(run, view.kind)
-            wanted = Quantities.over([*curve], view.kind, level)
-            rows.append({"line": line.label, "x": depth, **wanted.named([*curve.values()])})
+            rows.append({"line": line.label, "x": depth, **over_levels(curve, view.kind, level)})
     for y, title in (("mean", f"mean {view.metric} over levels"), ("auc", "area under the curve")):
         grouped = pd.DataFrame(rows).groupby(["line", "x"])[y]
         mean, spread = grouped.mean(), grouped.std()

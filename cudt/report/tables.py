@@ -15,7 +15,7 @@ import pandas as pd
 from cudt.config.levels import scale_of
 from cudt.report.compare import SIDES
 from cudt.report.frames import GROUP, Frames
-from cudt.report.paired import Comparison, Quantities
+from cudt.report.paired import Comparison, over_levels
 from cudt.utils.text import short_number
 
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
@@ -125,13 +125,9 @@ def summary(frames: Frames, curve: pd.DataFrame) -> pd.DataFrame:
 
 def _row(members: pd.DataFrame, kind: str, curve: pd.DataFrame) -> dict[str, Any]:
     first, is_evaluated = members.iloc[0], not curve.empty
-    over = dict.fromkeys(("id_mean", "ood_mean", "mean", "auc"), np.nan)
-    reach = ""
-    if is_evaluated:
-        wanted = Quantities.over(curve["gamma"].tolist(), kind, first["gamma_train"])
-        over = wanted.named(curve["mean"].to_numpy())
-        ends = f"{curve['gamma'].min():g} to {curve['gamma'].max():g}"
-        reach = f"{scale_of(kind).symbol} {ends}"
+    values = dict(zip(curve["gamma"], curve["mean"], strict=True))
+    over = over_levels(values, kind, first["gamma_train"])
+    ends = f"{curve['gamma'].min():g} to {curve['gamma'].max():g}"
     return {
         **{name: first[name] for name in GROUP},
         "seeds": len(members),
@@ -143,7 +139,7 @@ def _row(members: pd.DataFrame, kind: str, curve: pd.DataFrame) -> dict[str, Any
         "perturbation": kind,
         "gamma_train": first["gamma_train"],
         "levels": len(curve),
-        "range": reach,
+        "range": f"{scale_of(kind).symbol} {ends}" if is_evaluated else "",
         "id_mean": over["id_mean"],
         "ood_mean": over["ood_mean"],
         "grid_mean": over["mean"],

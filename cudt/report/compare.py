@@ -42,45 +42,46 @@ _PAPER_KIND = {"descent.form": "linear", "descent.gradient": "full", "descent.de
 _FREE = ("descent.", "noise.gamma_train", "training.log_every", "training.checkpoint_every")
 #: Models that the paper has in several depths; it has pretrained ones as a whole.
 OF_ANY_DEPTH = ("DUST", "UT")
-#: What runs must share to be compared; its first columns name their family.
-_CELL = ["recipe", "metric", "origin", "task_text", "n_layers", "gamma_train"]
+#: What runs must share to be compared.
+_CELL = ["family", "task_text", "n_layers", "gamma_train"]
 
 
 def assign(frames: Frames) -> None:
     """Add the columns that say who is compared with whom."""
     runs = frames.runs
-    runs["group"] = [*zip(*(runs[name] for name in GROUP), strict=True)]
     rows = each(runs)
-    runs["task_text"] = [json.dumps(row.task) for row in rows]
-    runs["origin"] = [_origin(row) for row in rows]
-    runs["cell"] = runs.groupby(_CELL).ngroup()
+    runs["group"] = [*zip(*(runs[name] for name in GROUP), strict=True)]
     runs["is_constrained"] = [is_constrained(row.objective) for row in rows]
     runs["failing"] = [row.failing if is_constrained(row.objective) else {} for row in rows]
     runs["is_published"] = [_is_published(row) for row in rows]
     runs["constraints"] = [_constraint_kind(row) for row in rows]
+    runs["task_text"] = [json.dumps(row.task) for row in rows]
     runs["model_text"] = [json.dumps(row.model, sort_keys=True) for row in rows]
     noises = frames.points.groupby("run")["perturbation"].unique().map(tuple)
     runs["noises"] = [noises.get(run, ()) for run in runs.index]
     for recipe, mine in runs.groupby("recipe"):
-        parts = dict(iter(mine.groupby(_CELL[1:3], sort=False)))
-        apart = names_apart([{"metric": metric, **json.loads(text)} for metric, text in parts])
-        for name, part in zip(apart, parts.values(), strict=True):
-            runs.loc[part.index, "family"] = f"{recipe}, {name}" if name else recipe
-        for objective, own in mine.groupby("objective"):
-            groups = own.drop_duplicates("group")
-            texts = names_apart([*groups["settings"]])
-            named = dict(zip(groups["group"], texts, strict=True))
-            labels = [f"{short(objective)} {named[group]}".strip() for group in own["group"]]
-            runs.loc[own.index, "label"] = labels
+        names = _apart([_origin(row) for row in each(mine)])
+        runs.loc[mine.index, "family"] = [", ".join(filter(None, (recipe, one))) for one in names]
+    for (_, objective), mine in runs.groupby(["recipe", "objective"]):
+        names = _apart([*mine["settings"]])
+        runs.loc[mine.index, "label"] = [f"{short(objective)} {one}".strip() for one in names]
+    runs["cell"] = runs.groupby(_CELL).ngroup()
     _mark(frames)
 
 
-def _origin(row: Any) -> str:
-    """What sets families of a recipe apart, as JSON."""
-    pretrained, loss = row.pretrained, row.task.get("loss") or ""
-    return json.dumps({
-        "model.pretrained": pretrained, "task.loss": loss, "training.select": row.weights
-    })  # fmt: skip
+def _origin(row: Any) -> dict[str, Any]:
+    """What sets families of a recipe apart."""
+    return {
+        **{"metric": row.metric, "model.pretrained": row.pretrained},
+        **{"task.loss": row.task.get("loss") or "", "training.select": row.weights},
+    }
+
+
+def _apart(settings: list[dict[str, Any]]) -> list[str]:
+    """What sets each of some settings apart; equal ones have one name."""
+    distinct = [one for number, one in enumerate(settings) if one not in settings[:number]]
+    names = names_apart(distinct)
+    return [names[distinct.index(one)] for one in settings]
 
 
 def _constraint_kind(row: Any) -> str:

@@ -228,13 +228,17 @@ def averaged(table: pd.DataFrame, lines: Sequence[Line], x: str, y: str) -> pd.D
     pairs = [(line.label, run) for line in lines for run in line.runs]
     members = pd.DataFrame(pairs, columns=["line", "run"]).astype({"run": int})
     grouped = members.merge(table, on="run").groupby(["line", x])
-    found = grouped[y].agg(["mean", "std", "count"])
-    low, high = found["mean"] - found["std"], found["mean"] + found["std"]
+    rows = spread(grouped[y])
     if y == "value":
-        low, high = low.fillna(grouped["low"].first()), high.fillna(grouped["high"].first())
-    rows = pd.DataFrame({"y": found["mean"], "low": low, "high": high})
+        rows = rows.fillna(grouped[["low", "high"]].first())
     n_runs = rows.index.get_level_values("line").map(members["line"].value_counts())
-    return rows[found["count"] == n_runs].rename_axis(["line", "x"]).reset_index()
+    return rows[grouped[y].count() == n_runs].rename_axis(["line", "x"]).reset_index()
+
+
+def spread(grouped: Any) -> pd.DataFrame:
+    """Mean and standard deviation of groups of numbers: y, low, high."""
+    mean, deviation = grouped.mean(), grouped.std()
+    return pd.DataFrame({"y": mean, "low": mean - deviation, "high": mean + deviation})
 
 
 def panel(

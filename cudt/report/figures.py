@@ -190,9 +190,7 @@ def by_depth(view: View) -> Iterator[Drawing]:
             curve = view.frames.curve(run, view.kind)
             rows.append({"line": line.label, "x": depth, **over_levels(curve, view.kind, level)})
     for y, title in (("mean", f"mean {view.metric} over levels"), ("auc", "area under the curve")):
-        grouped = pd.DataFrame(rows).groupby(["line", "x"])[y]
-        mean, spread = grouped.mean(), grouped.std()
-        ends = pd.DataFrame({"y": mean, "low": mean - spread, "high": mean + spread})
+        ends = charts.spread(pd.DataFrame(rows).groupby(["line", "x"])[y])
         sums.append(panel(ends.reset_index(), plain, "layers L", title, bars=True))
     caption = f"{view.name}: by depth, γ_train = {level:g}, {view.kind} noise"
     yield Drawing(charts.stacked([*panels, side_by_side(sums)]), caption)
@@ -217,14 +215,8 @@ def ablations(view: View) -> Iterator[Drawing]:
         title = symbol(key) if symbol(key) == key else f"{symbol(key)} ({key})"
         by_level = charts.shaded({name: [] for name in names.values()})
         is_log = min(mine) > 0 and max(mine) > 20 * min(mine)
-        effect = panel(
-            at.dropna(subset="line"),
-            by_level,
-            title,
-            f"test {view.metric}",
-            bars=True,
-            is_log_x=is_log,
-        )
+        at, y = at.dropna(subset="line"), f"test {view.metric}"
+        effect = panel(at, by_level, title, y, bars=True, is_log_x=is_log)
         below = side_by_side([view.losses(lines), view.curves(lines, f"Under {view.kind} noise")])
         caption = f"{view.name}: {view.metric} against {title}, all else equal"
         yield Drawing(charts.stacked([effect, below]), caption, file_name(key))
@@ -375,9 +367,9 @@ def average_descent(view: View) -> Iterator[Drawing]:
     found, panels = pd.concat(logs), []
     for metric, mine in found.groupby("metric"):
         objectives = in_order(mine["objective"])
-        grouped = mine.assign(line=mine["objective"].map(short)).groupby(["line", "x"])["log"]
-        mean, spread = grouped.mean(), grouped.std()
-        ends = pd.DataFrame({"y": mean, "low": mean - spread, "high": mean + spread})
+        ends = charts.spread(
+            mine.groupby([mine["objective"].map(short).rename("line"), "x"])["log"]
+        )
         counts = mine["objective"].value_counts() // len(steps)
         title = [metric, ", ".join(f"{counts[name]} {short(name)}" for name in objectives)]
         lines = [charts.plain_line(name) for name in objectives]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,6 @@ _NOTHING: dict[str, Any] = {
 #: A bootstrap over fewer examples gives intervals that are far too narrow; Student's interval over
 #: clips does not.
 _FEWEST = {"examples": 20, "clips": 2}
-#: Runs whose scores are kept in memory.
-_KEPT = 128
 
 
 class NoIntervalError(Exception):
@@ -211,7 +209,7 @@ class Differences:
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self._scores = lru_cache(_KEPT)(partial(read_scores, frames))
+        self._scores = cache(partial(read_scores, frames))
 
     def table(self) -> pd.DataFrame:
         """paired.csv: every pair of groups that compare.py names."""

@@ -5,7 +5,7 @@ comparisons, and tables of texts as Markdown, LaTeX and HTML.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cudt.config.levels import scale_of
-from cudt.report.compare import SIDES
+from cudt.report.compare import BASELINE, CONSTRAINED, SIDES
 from cudt.report.frames import GROUP, Frames
 from cudt.report.paired import Comparison, over_levels
 from cudt.utils.text import short_number
@@ -37,10 +37,9 @@ class TextTable:
     notes: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
-        """GitHub's Markdown, which has one row of headings."""
-        names = self.frame.columns
-        headings = [" ".join(one).strip() if isinstance(one, tuple) else str(one) for one in names]
-        rows = [headings, ["---"] * len(names), *self.frame.to_numpy().tolist()]
+        """GitHub's Markdown."""
+        names = [*self.frame.columns]
+        rows = [names, ["---"] * len(names), *self.frame.to_numpy().tolist()]
         lines = ["| " + " | ".join(text.replace("|", r"\|") for text in row) + " |" for row in rows]
         notes = [f"\n{note}" for note in self.notes]
         return "\n".join([f"## {self.title}\n", *lines, *notes]) + "\n"
@@ -49,8 +48,8 @@ class TextTable:
         """A LaTeX float, for a document that loads booktabs."""
         style = self.frame.style.hide(axis="index").format(escape="latex")
         style = style.format_index(escape="latex", axis=1)
-        options = {"hrules": True, "position_float": "centering", "multicol_align": "c"}
-        text = _BOLD.sub(r"\\textbf{\1}", style.to_latex(caption=self.title, **options))
+        text = style.to_latex(caption=self.title, hrules=True, position_float="centering")
+        text = _BOLD.sub(r"\\textbf{\1}", text)
         notes = "".join(rf"\par\smallskip{{\footnotesize {note}}}" + "\n" for note in self.notes)
         end = r"\end{table}"
         notes = notes.replace("%", r"\%").replace("_", r"\_")
@@ -154,30 +153,32 @@ def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> T
     """Constrained next to ERM out of distribution: the page's first table."""
     rows, notes = [], []
     for one in comparisons:
-        first, difference = runs.loc[one.members[0]], one.numbers["ood_mean"]
-        infeasible = one.sides[SIDES[0]].infeasible
-        setting = f"L = {first['n_layers']}, γ_train = {first['gamma_train']:g}, {one.noise}"
-        setting += f", {first['constraints']}" if first["constraints"] else ""
-        name = f"{first['family']}, {setting}"
-        notes += [f"†: {name}: {infeasible}."] if infeasible else []
-        notes += [] if difference["unit"] else [f"{name}: no interval: {difference['reason']}."]
+        first = runs.loc[one.members[0]]
+        ood, inside = one.numbers["ood_mean"], one.numbers["id_mean"]
+        facts = f"L = {first['n_layers']}", f"γ_train = {first['gamma_train']:g}", one.noise
+        setting = ", ".join(filter(None, (*facts, first["constraints"])))
+        name, infeasible = f"{first['family']}, {setting}", one.sides[CONSTRAINED].infeasible
+        if infeasible:
+            notes.append(f"†: {name}: {infeasible}.")
+        difference = _number(ood["difference"], "+.3g")
+        if ood["unit"]:
+            ends = f"{ood['low']:+.3g} to {ood['high']:+.3g}"
+            difference += f" ({ends}; {ood['n']} {ood['unit']})"
+        else:
+            notes.append(f"{name}: no interval: {ood['reason']}.")
+        bold = {side: "**" if ood["better"] == side else "" for side in SIDES}
         hows = [side.how for side in one.sides.values() if side.runs]
-        row = {
-            ("", "recipe"): first["family"] + (" †" if infeasible else ""),
-            ("", "setting"): setting,
-            ("", "metric"): f"{first['metric']} {'↑' if first['higher_is_better'] else '↓'}",
-        }
-        for place in ("OOD", "ID"):
-            for side, heading in zip(SIDES, ("constr.", "unconstr."), strict=True):
-                number = _number(one.numbers[f"{place.lower()}_mean"][side])
-                is_bold = place == "OOD" and difference["better"] == side
-                row[place, heading] = f"**{number}**" if is_bold else number
-            if place == "OOD":
-                ends = f"{difference['low']:+.3g} to {difference['high']:+.3g}"
-                ends = f" ({ends}; {difference['n']} {difference['unit']})"
-                text = _number(difference["difference"], "+.3g")
-                row[place, "difference"] = text + (ends if difference["unit"] else "")
-        rows.append({**row, ("", "runs"): " against ".join(dict.fromkeys(hows))})
+        rows.append({
+            "recipe": first["family"] + (" †" if infeasible else ""),
+            "setting": setting,
+            "metric": f"{first['metric']} {'↑' if first['higher_is_better'] else '↓'}",
+            "OOD constr.": bold[CONSTRAINED] + _number(ood[CONSTRAINED]) + bold[CONSTRAINED],
+            "OOD unconstr.": bold[BASELINE] + _number(ood[BASELINE]) + bold[BASELINE],
+            "OOD difference": difference,
+            "ID constr.": _number(inside[CONSTRAINED]),
+            "ID unconstr.": _number(inside[BASELINE]),
+            "runs": " against ".join(dict.fromkeys(hows)),
+        })  # fmt: skip
     reading = (
         "The mean metric over the noise levels above γ_train (OOD) and up to it (ID), on the same "
         "test examples under the same noise; the difference is constrained minus ERM, with its 95 % interval. Bold: "
@@ -186,13 +187,7 @@ def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> T
         "not kept."
     )
     title = "Constrained against unconstrained out of distribution"
-    return TextTable("comparisons", title, two_headed(rows), [reading, *notes])
-
-
-def two_headed(rows: Sequence[Mapping[Any, str]]) -> pd.DataFrame:
-    """A table whose columns have a heading over several, which may be empty, and their own."""
-    frame = pd.DataFrame(rows, dtype=str).fillna("")
-    return frame.set_axis(pd.MultiIndex.from_tuples(frame.columns), axis=1)
+    return TextTable("comparisons", title, pd.DataFrame(rows), [reading, *notes])
 
 
 def _number(value: float, digits: str = ".4g") -> str:

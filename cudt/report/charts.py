@@ -266,7 +266,8 @@ def panel(
     x_scale = alt.Scale(type="log" if is_log_x else "linear", zero=False, nice=False, padding=6)
     y_scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=not is_log)
     at_x = alt.X("x:Q", title=x, scale=x_scale, axis=ticks)
-    number = alt.Axis(format="~g")
+    # Large numbers as 10k and 2M.
+    number = alt.Axis(format="~s") if rows["y"].max() >= 10_000 else alt.Axis()
     at_y, low = (alt.Y(f"{end}:Q", title=y, scale=y_scale, axis=number) for end in ("y", "low"))
     stroke, dash, fill = _line_scales(lines)
     tooltip = [

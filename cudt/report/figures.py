@@ -4,6 +4,7 @@ charts: to add one, write it here and name it in `FIGURES`.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -341,8 +342,9 @@ def _verdicts(view: View, row: Any, lines: Sequence[charts.Line]) -> Any:
         free = TOLERANCE * one.standard_error
         ends = {"low": one.allowed - free, "high": one.allowed + free}
         found.append({"line": _ALLOWED.label, "x": one.layer, "y": one.allowed, **ends})
-    rows, title = pd.DataFrame(found), [view.name, failing_layers(row.failing)]
-    every = [*lines, _ALLOWED]
+    # A longer title would push the panels apart.
+    title = [view.name, textwrap.shorten(failing_layers(row.failing), 44, placeholder=" …")]
+    rows, every = pd.DataFrame(found), [*lines, _ALLOWED]
     return panel(rows, every, "layer", "validation loss", title, bars=True, size=_SMALL)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,26 +16,19 @@ import pytest
 
 from tests.processes import free_port
 
-#: A commit is in the log before it is confirmed, so that no crash of the server loses one.
-_SETTINGS = ("fsync=off", "unix_socket_directories=", "listen_addresses=127.0.0.1")
-
 
 class Postgres:
     """A server with an empty data folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._programs, self._port = folder, _programs(), free_port()
-        # PostgreSQL refuses to run as root.
-        names = {entry.pw_name for entry in pwd.getpwall()}
-        account = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
-        self._account: dict[str, Any] = {"cwd": folder}
-        if os.geteuid() == 0:
-            shutil.chown(folder, account.pw_name)
-            own = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-            self._account |= own
-        words = ["-D", str(folder / "data"), "-U", "cudt", "-A", "trust", "-E", "UTF8", "--no-sync"]
-        command = [str(self._programs / "initdb"), *words]
-        subprocess.run(command, check=True, capture_output=True, **self._account)
+        self._account: dict[str, Any] = {}
+        if os.geteuid() == 0:  # PostgreSQL refuses to run as root.
+            names = {entry.pw_name for entry in pwd.getpwall()}
+            user = "postgres" if "postgres" in names else "nobody"
+            shutil.chown(folder, user)
+            self._account = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+        self._run("initdb", "-U", "cudt", "-A", "trust", "-E", "UTF8", "--no-sync")
 
     @property
     def url(self) -> str:
@@ -45,26 +36,18 @@ class Postgres:
 
     def start(self) -> None:
         """Start the server on its port, and return when it accepts connections."""
-        settings = [word for one in _SETTINGS for word in ("-c", one)]
-        command = [str(self._programs / "postgres"), "-D", str(self._folder / "data")]
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "-p", str(self._port), *settings],
-                stdout=log,
-                stderr=log,
-                **self._account,
-            )
-        ready = [str(self._programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self._port), "-q"]
-        end = time.monotonic() + 60
-        while subprocess.run(ready).returncode != 0:
-            assert self._process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        settings = f"-p {self._port} -h 127.0.0.1 -k '' -c fsync=off"
+        self._run("pg_ctl", "start", "-w", "-l", str(self._folder / "log"), "-o", settings)
 
     def crash(self) -> None:
         """End the server as a crash does; its data stays."""
-        self._process.send_signal(signal.SIGQUIT)
-        self._process.wait(60)
+        self._run("pg_ctl", "stop", "-m", "immediate")
+
+    def _run(self, program: str, *words: str) -> None:
+        command = [str(self._programs / program), "-D", str(self._folder / "data"), *words]
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, cwd=self._folder, **self._account
+        )
 
 
 @contextmanager

@@ -8,31 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from cudt.config import yaml
-from cudt.config.recipe import NamedRecipe
 from cudt.sweep import search as searches
 from cudt.sweep.search import Sweep
 from cudt.sweep.studies import ArmStudy, open_storage, own_storage, studies_of
-from cudt.sweep.worker import Referee, SweepOptions
+from cudt.sweep.worker import SweepOptions
 from cudt.utils.errors import TrainingPrunedError, UserError
 from tests.conftest import TINY
 
 #: The `--set` options of TINY as a search file's `fixed`.
 FIXED = {key: yaml.parse(text, key) for key, _, text in (one.partition("=") for one in TINY)}
-Found = tuple[float, dict[str, Any]]
 ALPHAS: dict[str, Any] = {"descent.alpha": [0.1, 0.2, 0.3]}
 ALPHA: dict[str, Any] = {"descent.alpha": {"low": 0.0, "high": 0.5}}
-
-
-def search(**changes: Any) -> dict[str, Any]:
-    """The contents of a valid search file, with some top-level keys changed; None removes a key."""
-    values = {
-        "recipe": "reviews-ut",
-        "score": {"measure": "metric", "direction": "maximize"},
-        "fixed": FIXED,
-        "arms": {"constrained": grid(ALPHAS)},
-        **changes,
-    }
-    return {key: value for key, value in values.items() if value is not None}
+ERM = {"objective": "erm"}
 
 
 def grid(searched: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -48,8 +35,16 @@ def seeds(budget: int, **more: Any) -> dict[str, Any]:
 
 
 def write_search(folder: Path, name: str = "mine", **changes: Any) -> Path:
+    """A valid search file, with some top-level keys changed; None removes a key."""
+    values = {
+        "recipe": "reviews-ut",
+        "score": {"measure": "metric", "direction": "maximize"},
+        "fixed": FIXED,
+        "arms": {"constrained": grid(ALPHAS)},
+        **changes,
+    }
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.dump(search(**changes)), encoding="utf-8")
+    path.write_text(yaml.dump({key: one for key, one in values.items() if one is not None}))
     return path
 
 
@@ -72,7 +67,6 @@ def begun(sweep: Sweep, out: Path, url: str | None = None) -> tuple[list[ArmStud
 
 def note(out: Path, line: str) -> None:
     """A line is written at once, so that several processes can."""
-    out.mkdir(parents=True, exist_ok=True)
     with (out / "notes").open("ab", buffering=0) as file:
         file.write(f"{line}\n".encode())
 
@@ -81,9 +75,7 @@ def notes(out: Path) -> list[str]:
     return (out / "notes").read_text().splitlines() if (out / "notes").is_file() else []
 
 
-def on_the_hill(
-    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
-) -> Found:
+def on_the_hill(recipe, arm, options, referee):
     """The score is a smooth hill over α, highest at 0.23; seeds are told apart."""
     settings = recipe.settings
     alpha: Any = settings.descent.alpha
@@ -92,26 +84,20 @@ def on_the_hill(
     return score, {"updates": 6, "feasible": True, "violated": 0}
 
 
-def slowly(
-    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
-) -> Found:
+def slowly(recipe, arm, options, referee):
     """The same after the number of seconds in the file `pace`."""
     note(options.out, "begins")
     time.sleep(float((options.out / "pace").read_text()))
     return on_the_hill(recipe, arm, options, referee)
 
 
-def fails_at_two_tenths(
-    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
-) -> Found:
+def fails_at_two_tenths(recipe, arm, options, referee):
     if recipe.settings.descent.alpha == 0.2 and not (options.out / "mended").exists():
         raise UserError("0.2 is not allowed")
     return on_the_hill(recipe, arm, options, referee)
 
 
-def diverges_at_two_tenths(
-    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
-) -> Found:
+def diverges_at_two_tenths(recipe, arm, options, referee):
     """NaN at α = 0.2, and constraints that only α = 0.1 meets."""
     score, facts = on_the_hill(recipe, arm, options, referee)
     alpha = recipe.settings.descent.alpha
@@ -123,15 +109,11 @@ def diverges_at_two_tenths(
 CURVES = {0.1: [0.5, 0.6, 0.7], 0.2: [0.4, 0.5, 0.6], 0.3: [0.1, 0.2, 0.99], 0.4: [0.6, 0.7, 0.8]}
 
 
-def curved(
-    recipe: NamedRecipe, arm: ArmStudy, options: SweepOptions, referee: Referee | None
-) -> Found:
+def curved(recipe, arm, options, referee):
     """Follows its curve, unless the pruner ends it."""
-    alpha: Any = recipe.settings.descent.alpha
-    curve = CURVES[alpha]
+    curve = CURVES[recipe.settings.descent.alpha]
     for epoch in range(1, len(curve) + 1):
-        note(options.out, f"{alpha} {epoch}")
         so_far = dict(enumerate(curve[:epoch], 1))
-        if referee is not None and referee.is_behind(so_far) and epoch < len(curve):
+        if referee.is_behind(so_far) and epoch < len(curve):
             raise TrainingPrunedError(f"after epoch {epoch}")
     return curve[-1], {"updates": 3, "violated": 0}

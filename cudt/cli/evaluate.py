@@ -61,8 +61,7 @@ def eval_ood(
     Results are added to the tables in each run folder (ood.csv, layers.csv,
     examples.parquet); levels that were evaluated before are skipped.
     """
-    kinds = options.parse_plugins("--perturbation", "noise", perturbation)
-    seeds = options.parse_seeds("--noise-seed", noise_seed)
+    kinds, seeds = options.split_list(perturbation), options.parse_seeds("--noise-seed", noise_seed)
     from cudt.config.other_data import named
     from cudt.evaluation import evaluate
     from cudt.evaluation.tables import result_table

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def existing(folder: Path, what: str) -> Path:
-    """A folder that exists."""
-    if not folder.is_dir():
-        raise UserError(f"{what} '{folder}' does not exist")
-    return folder
-
-
 _RECIPE = "Recipe name (see `cudt recipes`) or YAML file."
 Words = list[str] | None
 
@@ -40,7 +33,8 @@ DataRoot = Annotated[
     typer.Option(
         envvar="CUDT_DATA_ROOT",
         help="Folder that holds the data sets.",
-        callback=lambda folder: folder if folder is None else existing(folder, "data root"),
+        exists=True,
+        file_okay=False,
     ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for the run folders.")]
@@ -109,18 +103,6 @@ def parse_seeds(option: str, values: Words) -> list[int]:
         raise UserError(f"{option} {given}: expected integers, for example 0,1,2") from None
 
 
-def parse_plugins(option: str, kind: str, values: Words) -> list[str]:
-    """The values of an option that names plug-ins of a kind; refuses unknown ones."""
-    from cudt.config import plugins
-
-    for name in (names := split_list(values)):
-        try:
-            plugins.check(kind, name)
-        except UserError as error:
-            raise UserError(f"{option}: {error}") from None
-    return names
-
-
 def needed(option: str, value: str | None) -> str:
     """The value of an option that cannot be left out here."""
     if value is None:
@@ -139,8 +121,7 @@ def make_console(*, stderr: bool = False) -> Console:
 
 def say(text: str | Text, *, stderr: bool = False) -> None:
     """Print a text that the terminal wraps where it likes, so that paths can be copied."""
-    style = "yellow" if str(text).startswith("warning: ") else None
-    make_console(stderr=stderr).print(text, style=style, soft_wrap=True)
+    make_console(stderr=stderr).print(text, soft_wrap=True)
 
 
 def print_table(rows: pd.DataFrame, left: Sequence[str] = ()) -> None:
@@ -151,7 +132,7 @@ def print_table(rows: pd.DataFrame, left: Sequence[str] = ()) -> None:
         is_whole = name == "run" or name not in left
         justify: Any = "left" if name in left else "right"
         table.add_column(name, justify=justify, no_wrap=is_whole, overflow="fold")
-    for row in rows.fillna("").astype(str).to_numpy():
+    for row in rows.astype(object).fillna("").astype(str).to_numpy():
         table.add_row(*row)
     make_console().print(table)
 

@@ -22,7 +22,6 @@ from cudt.utils.text import as_command
 app = typer.Typer()
 #: A word about the line ("ok", "missing", "problem", …) and the line itself.
 Finding = tuple[str, str]
-_STYLES = {"ok": "green", "problem": "bold red"}
 
 
 # ---------------------------------------------------------------- recipes
@@ -72,7 +71,7 @@ def show_recipe(name: options.RecipeArgument, set_: options.Changes = None) -> N
     options.say(f"\ntrain it: {as_command('train', '--recipe', name)}")
 
 
-# ---------------------------------------------------------------- data
+# ---------------------------------------------------------------- data and doctor
 
 
 def data(data_root: options.DataRoot = None) -> None:
@@ -83,47 +82,29 @@ def data(data_root: options.DataRoot = None) -> None:
         options.say(f"{name:14} {'missing: ' if problem else 'available'}{problem}")
 
 
-# ---------------------------------------------------------------- doctor
-
-
 def doctor(folders: options.Folders = None, data_root: options.DataRoot = None) -> None:
     """Show what is missing here, and unfinished or damaged runs.
 
     The exit code is 1 if there is a problem.
     """
-    searched = folders or [folder for folder in (Path("outputs"),) if folder.is_dir()]
-    parts = {
-        "Torch and device": _device(),
-        "Data": _data(data_root),
-        "Recipes": _recipes(data_root),
-        "Runs": _runs(searched),
-    }
-    console, has_problem = options.make_console(), False
-    for title, findings in parts.items():
-        console.print(Text(title, "bold"))
-        for word, line in findings:
-            has_problem |= word == "problem"
-            text = Text.assemble((f"  {word:<12}", _STYLES.get(word, "yellow")), line)
-            options.say(text)
-    raise typer.Exit(1 if has_problem else 0)
-
-
-def _device() -> Iterator[Finding]:
     import torch
 
     from cudt.utils.device import choose, name_of
 
-    yield "ok", f"torch {torch.__version__}, training is on {name_of(choose('auto'))}"
-
-
-def _data(data_root: Path | None) -> Iterator[Finding]:
-    from cudt.tasks.base import published
-
-    for name, problem in published(data_root).items():
-        yield "missing" if problem else "ok", name
+    options.say(f"torch {torch.__version__}, training is on {name_of(choose('auto'))}\n\nData")
+    data(data_root)
+    searched = folders or [folder for folder in (Path("outputs"),) if folder.is_dir()]
+    has_problem = False
+    for title, findings in {"Recipes": _recipes(data_root), "Runs": _runs(searched)}.items():
+        options.say(f"\n{title}")
+        for word, line in findings:
+            has_problem |= word == "problem"
+            options.say(f"{word:<12}{line}")
+    raise typer.Exit(1 if has_problem else 0)
 
 
 def _recipes(data_root: Path | None) -> Iterator[Finding]:
+    """What recipes are missing, and those that are ready to train."""
     from cudt.config import recipe
     from cudt.reproduce import plan
 
@@ -140,6 +121,7 @@ def _recipes(data_root: Path | None) -> Iterator[Finding]:
 
 
 def _runs(folders: list[Path]) -> Iterator[Finding]:
+    """Unfinished and damaged runs, and how many there are of each kind."""
     from cudt.runs.run import LOCK_FILE, RunFolder, find_runs
 
     counts: Counter[str] = Counter()

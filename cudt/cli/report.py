@@ -51,8 +51,7 @@ def report(
     named = [] if no_figures else options.split_list([formats])
     if unknown := {*named} - {*_FORMATS}:
         raise UserError(f"--format: unknown format '{unknown.pop()}'; known: {', '.join(_FORMATS)}")
-    extra = options.parse_plugins("--figure", "figure", figure)
-    made = write_report(folder or [Path("outputs")], out, extra, named)
+    made = write_report(folder or [Path("outputs")], out, figure or [], named)
     from cudt.report.tables import terminal_table
 
     options.print_table(terminal_table(made.table), left=["recipe", "objective", "noise"])

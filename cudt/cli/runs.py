@@ -13,8 +13,6 @@ from cudt.utils.errors import UserError
 from cudt.utils.text import as_command
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cudt.report.frames import Frames
 
 #: The columns of the table; `--csv` prints all.
@@ -37,6 +35,7 @@ def runs(
     """List runs: what sets each one apart, seed, status, scores and verdict."""
     import pandas as pd
 
+    from cudt.config.differences import names_apart
     from cudt.runs.run import find_runs
 
     rows = []
@@ -48,8 +47,9 @@ def runs(
     if not rows:
         options.say("no runs")
         return
-    listed = pd.DataFrame(rows)
-    listed["variant"] = _variants(listed)
+    listed = pd.DataFrame(rows).assign(variant="")
+    for _, settings in listed.groupby(["recipe", "objective"])["settings"]:
+        listed.loc[settings.index, "variant"] = names_apart([*settings])
     if as_csv:
         typer.echo(listed.drop(columns="settings").to_csv(index=False), nl=False)
         return
@@ -106,26 +106,16 @@ def _scores(folder: Any, settings: dict[str, Any], gamma_train: float) -> tuple[
     return float(validation.iloc[-1]) if len(validation) else float("nan"), curve[above].mean()
 
 
-def _variants(listed: pd.DataFrame) -> pd.Series[str]:
-    """What sets runs of a recipe apart; ERM runs, which have no constraints, among themselves."""
-    from cudt.config.differences import names_apart, without_descent
-
-    names = listed["recipe"].copy()
-    is_erm = listed["objective"] == "erm"
-    for (_, without), mine in listed.groupby(["recipe", is_erm])["settings"]:
-        settings = [without_descent(one) if without else dict(one) for one in mine]
-        distinct = [one for number, one in enumerate(settings) if one not in settings[:number]]
-        apart = names_apart(distinct)
-        names[mine.index] = [apart[distinct.index(one)] for one in settings]
-    return names
-
-
 # ---------------------------------------------------------------- cudt compare
 
 
+def _folder(name: str, meaning: str) -> Any:
+    return typer.Argument(metavar=name, help=meaning, exists=True, file_okay=False)
+
+
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="A", help="Run folder, the baseline.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Run folder to compare with it.")],
+    first: Annotated[Path, _folder("A", "Run folder, the baseline.")],
+    second: Annotated[Path, _folder("B", "Run folder to compare with it.")],
     weights: options.Weights = None,
     on: options.OnData = None,
 ) -> None:
@@ -133,10 +123,6 @@ def compare(
 
     Differences are B − A. Their 95 % interval is over the test examples, which both must share.
     """
-    for path in (first, second):
-        options.existing(path, "run folder")
-    if first.resolve() == second.resolve():
-        raise UserError(f"run folder '{first}' is given twice: give two different runs to compare")
     from cudt.report import compare as comparing
     from cudt.report import frames
     from cudt.runs.run import OWN
@@ -163,11 +149,8 @@ def _print_settings(sides: Sequence[Any]) -> None:
     from cudt.config import yaml
     from cudt.config.differences import differing_keys
 
-    names = ("recipe", "objective", "weights", "data")
-    settings = [
-        {**{name: run[name] for name in names}, "seed": int(run.seed), **run.settings}
-        for run in sides
-    ]
+    names = ["recipe", "objective", "weights", "data"]
+    settings = [{**run[names], "seed": int(run.seed), **run.settings} for run in sides]
     keys = differing_keys(settings)
     options.say("\nsettings that differ" if keys else "\nno setting differs")
     values = ([yaml.dump_line(one.get(key)) for key in keys] for one in settings)
@@ -256,7 +239,6 @@ def _shifts(both: Frames, number: int, kind: str) -> dict[float, float]:
 def _different_tests(sides: Sequence[Any]) -> str:
     """Why two runs have no test examples in common; empty if they may have."""
     # Generated test data have no fingerprint: they follow from the task, but for its loss.
-    tasks = [{key: v for key, v in run.task.items() if key != "loss"} for run in sides]
-    if tasks[0] == tasks[1] or "" != sides[0].test_data == sides[1].test_data:
-        return ""
-    return "the runs have different test data"
+    tasks = [{**run.task, "loss": ""} for run in sides]
+    is_same = tasks[0] == tasks[1] or "" != sides[0].test_data == sides[1].test_data
+    return "" if is_same else "the runs have different test data"

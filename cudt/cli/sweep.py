@@ -56,19 +56,18 @@ def sweep(
         *(out, device, data_root, workers, retry_failed, storage, join),
         trackers=tuple(options.split_list(track)),
     )
-    console = options.make_console()
     if plan:
         rows = command.plan(loaded, given)
         for number, (run, state) in enumerate(rows, 1):
             options.say(f"{number:>4}  {run}  {state}")
         to_do = sum(state == "to do" for _, state in rows)
-        console.print(f"{len(rows)} trials, {len(rows) - to_do} done, {to_do} to do")
+        options.say(f"{len(rows)} trials, {len(rows) - to_do} done, {to_do} to do")
         command.check(loaded, given)
         return
     folder = loaded.folder(out)
     options.say(f"sweep {loaded.name} of {loaded.recipe_name} in {folder}")
-    made = command.run_sweep(loaded, given, console)
-    console.print(command.best_table(made))
+    (made,) = command.run_sweeps([loaded], folder, given, options.make_console())
+    options.say(command.best_table(made))
     options.say(command.ending(made, out))
-    if made.count("failed") or made.left:
+    if made.count("failed"):
         raise typer.Exit(1)

@@ -58,7 +58,6 @@ def experiment(
     objectives: options.Objectives = None,
     set_: options.Changes = None,
     name: options.Name = None,
-    perturbation: options.Perturbations = None,
     save_samples: options.SavedSamples = 0,
     track: options.Trackers = None,
     device: options.Device = "auto",
@@ -71,11 +70,9 @@ def experiment(
     resumes what was interrupted and skips what is done.
     """
     loaded = _load(recipe, set_, objectives or ["erm,constrained"], seeds, name)
-    kinds = options.parse_plugins("--perturbation", "noise", perturbation)
     from cudt.evaluation import evaluate
 
-    folder, runs, track_on = loaded[0].name, list["Run"](), options.progress()
-    grid = evaluate.Grid(perturbations=kinds or None)
+    folder, runs, grid = loaded[0].name, list["Run"](), evaluate.Grid()
     options.say(f"{folder}: train {len(loaded)} runs, test each under noise, compare them")
     options.say("f: loss on validation data after each layer; λ: multiplier of its constraint")
     for run in _trained(loaded, out, device, data_root, track):
@@ -86,7 +83,7 @@ def experiment(
     if runs and processes.is_main_process():
         for run in runs:
             with run.locked():
-                where = (device, data_root, track_on)
+                where = (device, data_root, options.progress())
                 evaluate.evaluate_ood(run, grid, *where, n_samples=save_samples)
         _print_side_by_side(runs)
         write_report([out / folder], out / f"report-{folder}")
@@ -105,7 +102,7 @@ def _load(
 ) -> list[NamedRecipe]:
     """The recipe for each seed and objective; all are checked before the first one is trained."""
     wanted_seeds: list[Any] = options.parse_seeds("--seed", seeds) or [None]
-    wanted: list[Any] = options.parse_plugins("--objective", "objective", objectives) or [None]
+    wanted: list[Any] = options.split_list(objectives) or [None]
     from cudt.config import recipe as recipes
 
     return [

@@ -42,7 +42,8 @@ def differing_keys(variants: Sequence[Settings]) -> list[str]:
 
 def names_apart(variants: Sequence[Settings]) -> list[str]:
     """A short name for each variant, like `α=0.3, L=5`: the settings in which they differ; of more
-    than two, the fewest, chosen greedily, that tell all apart. The same names are numbered.
+    than two, the fewest, chosen greedily, that tell all apart. What still has the same name is
+    numbered.
     """
     differing = differing_keys(variants)
     chosen = differing if len(differing) <= 2 else []
@@ -55,15 +56,14 @@ def names_apart(variants: Sequence[Settings]) -> list[str]:
 
     while len(set(texts(chosen))) < len(set(texts(differing))):
         chosen = [*chosen, max(differing, key=lambda key: len(set(texts([*chosen, key]))))]
-    names = texts([key for key in differing if key in chosen])
-    if len(set(names)) == len(names):
-        return names
-    return [f"{name} #{names[: index + 1].count(name)}".strip() for index, name in enumerate(names)]
-
-
-def without_descent(settings: Settings) -> dict[str, Any]:
-    """The settings that change an ERM run: those of the constraints do not."""
-    return {key: value for key, value in settings.items() if not key.startswith("descent.")}
+    names, named = texts([key for key in differing if key in chosen]), dict[str, list[Settings]]()
+    for name, one in zip(names, variants, strict=True):
+        if one not in (same := named.setdefault(name, [])):
+            same.append(one)
+    return [
+        name if len(named[name]) == 1 else f"{name} #{named[name].index(one) + 1}".strip()
+        for name, one in zip(names, variants, strict=True)
+    ]
 
 
 def symbol(key: str) -> str:

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -27,7 +28,6 @@ from cudt.sweep.studies import (
     own_storage,
     studies_of,
     sweeps_in,
-    without_password,
 )
 from cudt.sweep.worker import SweepOptions, main
 from cudt.tasks.base import build_task
@@ -37,7 +37,7 @@ from cudt.utils.text import as_command
 from cudt.utils.workers import FAULT, Ended, Workers, environments
 
 #: Seconds between two looks at the trials, and for which an absent storage is waited for.
-_INTERVAL, _PATIENCE = 1.0, 300.0
+_INTERVAL, _PATIENCE = 2.0, 300.0
 #: Workers that may die one after the other without a trial having ended.
 _MOST_DEATHS = 5
 #: Columns of the table that is printed at the end.
@@ -47,22 +47,17 @@ _PRINTED = (
 )
 
 
-def run_sweep(sweep: Sweep, options: SweepOptions, console: Console) -> Results:
-    """Run every cell without a result, together with all who joined, and write the tables."""
-    return run_sweeps([sweep], sweep.folder(options.out), options, console)[0]
-
-
 def run_sweeps(
     sweeps: Sequence[Sweep], folder: Path, options: SweepOptions, console: Console
 ) -> list[Results]:
-    """Run several sweeps with one pool of workers; the folder has their trials and logs."""
+    """Run every cell without a result with one pool of workers, together with all who joined, and
+    write the tables of each sweep; the folder has the trials and logs.
+    """
     for sweep in sweeps:
         check(sweep, options)
-    logs = folder / "logs"
     folder.mkdir(parents=True, exist_ok=True)
-    if options.storage is not None:
-        # Machines that share the folder must not write into one file.
-        logs /= socket.gethostname()
+    # Machines that share the folder must not write into one file.
+    logs = folder / "logs" / (socket.gethostname() if options.storage else "")
     url = options.storage or own_storage(folder)
     storage = open_storage(url)
     groups = [studies_of(sweep, storage) for sweep in sweeps]
@@ -74,7 +69,7 @@ def run_sweeps(
     each = environments(options.workers, options.device) if is_left else []
     with StopRequest() as stop, Workers(each, logs, main, job) as workers:
         watch.run(workers, stop)
-    made = [watch.write(arms) for arms in groups]
+    made = [results.write(arms, options.out) for arms in groups]
     if stop.requested:
         raise TrainingInterruptedError(
             f"{folder}: interrupted; run the same command to resume", stop.signal_number
@@ -99,29 +94,25 @@ def check(sweep: Sweep, options: SweepOptions) -> None:
 
 
 def find(url: str, name: str | None) -> Sweep:
-    """The unfinished sweep of a storage; with several, the one that is named."""
-    known = sweeps_in(storage := existing(url))
-    chosen = [
-        one
-        for one in known.values()
-        if name in (one.name, one.title)
-        or (name is None and storage and any(arm.n_left for arm in studies_of(one, storage)))
-    ]
+    """The sweep of a storage that is named, or the only unfinished one."""
+    storage = existing(url)
+    known = [*sweeps_in(storage).values()]
+    chosen = [one for one in known if name in (one.name, one.title)]
+    if storage is not None and name is None:
+        chosen = [one for one in known if any(arm.n_left for arm in studies_of(one, storage))]
     if len(chosen) != 1:
         problem = "choose one with --search" if chosen else "there is no such unfinished sweep"
-        titles = ", ".join(one.title for one in known.values()) or "none"
-        raise UserError(f"{without_password(url)}: {problem}; sweeps: {titles}")
+        titles = ", ".join(one.title for one in known) or "none"
+        raise UserError(f"--storage: {problem}; sweeps: {titles}")
     return chosen[0]
 
 
 def known_studies(sweeps: Sequence[Sweep], url: str) -> list[list[ArmStudy]]:
     """The studies of each sweep as they are stored, or new ones in memory; begins nothing."""
     storage = existing(url)
-    begun, found = {one.title for one in sweeps_in(storage).values()}, []
-    for sweep in sweeps:
-        is_begun = storage is not None and sweep.title in begun
-        found.append(studies_of(sweep, storage if storage and is_begun else InMemoryStorage()))
-    return found
+    begun = {one.title for one in sweeps_in(storage).values()}
+    places = [storage if sweep.title in begun else InMemoryStorage() for sweep in sweeps]
+    return [studies_of(sweep, one) for sweep, one in zip(sweeps, places, strict=True) if one]
 
 
 def plan(sweep: Sweep, options: SweepOptions) -> list[tuple[str, str]]:
@@ -130,11 +121,11 @@ def plan(sweep: Sweep, options: SweepOptions) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for study in known_studies([sweep], url)[0]:
         cells = study.cells()
-        for number, own in enumerate(study.listed()):
-            cell = cells.get(number)
-            settings = own or (cell.settings if cell else None)
+        for number, listed in enumerate(study.listed):
+            settings = cells[number].settings if number in cells else listed
             drawn = "" if settings else f": drawn by {study.arm.sampler}"
-            state = cell.state if cell and cell.state in ENDED else "to do"
+            is_done = number in cells and cells[number].state in ENDED
+            state = cells[number].state if is_done else "to do"
             rows.append((study.describe(settings) + drawn, state))
     return rows
 
@@ -143,79 +134,69 @@ class _Watch:
     """Shows the trials of all machines and writes the tables until the workers here have ended."""
 
     def __init__(self, groups: Sequence[Sequence[ArmStudy]], out: Path, console: Console) -> None:
-        self._groups, self._out, self._console, self._deaths = groups, out, console, 0
+        self._groups, self._out, self._deaths = groups, out, 0
+        self._say = partial(console.print, soft_wrap=True, highlight=False)
         self._total = sum(study.budget for study in chain(*groups))
         self._seen = {key for arms in groups for key in self._ended(arms)}
         if self._seen:
-            self._line(f"resuming: {len(self._seen)} of {self._total} trials are done")
-
-    def write(self, arms: Sequence[ArmStudy]) -> Results:
-        """Write the tables of a sweep."""
-        sweep = arms[0].sweep
-        return results.write(sweep, arms, sweep.folder(self._out))
+            self._say(f"resuming: {len(self._seen)} of {self._total} trials are done")
 
     def run(self, workers: Workers, stop: StopRequest) -> None:
         """Watch until all workers have ended."""
-        answered, is_stopping, took = time.monotonic(), False, 0.0
+        answered, is_stopping = time.monotonic(), False
         while workers.n_running:
-            # Most of the time is for training, however many trials there are.
-            for one in workers.wait(min(30.0, max(_INTERVAL, 9 * took))):
-                self._handle(one, workers, is_stopping=stop.requested)
-            began = time.monotonic()
+            for one in workers.wait(_INTERVAL):
+                if not stop.requested:
+                    self._restart(one, workers)
             try:
                 self._look()
                 answered = time.monotonic()
             except Exception as error:
                 if not is_of_storage(error) or time.monotonic() - answered > _PATIENCE:
                     raise
-            took = time.monotonic() - began
             if stop.requested and not is_stopping:
                 is_stopping = True
-                self._line(f"stopping: waiting for {workers.n_running} worker(s) to save")
+                self._say(f"stopping: waiting for {workers.n_running} worker(s) to save")
                 workers.stop()
         self._look()
 
     def _look(self) -> None:
         """Show what has ended since the last look, and write the tables if anything has."""
         for arms in self._groups:
-            new = {key: said for key, said in self._ended(arms).items() if key not in self._seen}
-            for key, said in new.items():
+            ended = self._ended(arms)
+            new = [key for key in ended if key not in self._seen]
+            for key in new:
                 self._seen.add(key)
-                count = f"{len(self._seen):>{len(str(self._total))}}/{self._total}"
-                self._line(f"{count}  {said}")
+                self._say(f"{len(self._seen)}/{self._total}  {ended[key]}")
             if new:
                 self._deaths = 0
-                self.write(arms)
+                results.write(arms, self._out)
 
     def _ended(self, arms: Sequence[ArmStudy]) -> dict[tuple[str, int], str]:
         """What to say of each cell that has ended."""
         found = {}
         for study in arms:
-            sweep = study.sweep
+            sweep, key = study.sweep, study.study.study_name
             of = f"{sweep.name} · {sweep.recipe_name} · " if len(self._groups) > 1 else ""
             for number, cell in study.cells().items():
                 if cell.state in ENDED:
                     said = f"{cell.state}: {cell.facts.get('reason', '')}"
                     if cell.state == "finished":
                         said = f"score {cell.trial.value:.5g}"
-                    key = (study.study.study_name, number)
-                    found[key] = f"{of}{study.describe(cell.settings)}  {said}"
+                    found[key, number] = f"{of}{study.describe(cell.settings)}  {said}"
         return found
 
-    def _handle(self, ended: Ended, workers: Workers, *, is_stopping: bool) -> None:
+    def _restart(self, ended: Ended, workers: Workers) -> None:
         """Start a worker again that has ended too early; a fault of the machine stops all."""
         if ended.code == FAULT:
             raise MachineFaultError(ended.log.read_text().strip().rpartition("\n")[2])
-        if ended.code == 0 or is_stopping:
+        if ended.code == 0:
             return
         self._deaths += 1
-        self._line(f"a worker ended {ended.how}")
+        self._say(f"a worker ended {ended.how}")
         if self._deaths >= _MOST_DEATHS:
             raise UserError(f"{_MOST_DEATHS} workers have died one after the other, {ended.how}")
         workers.start(ended.worker)
-
-    def _line(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, highlight=False)
 
 
 # ---------------------------------------------------------------- what is printed at the end
@@ -229,10 +210,7 @@ def best_table(made: Results) -> str:
 
 def ending(made: Results, out: Path) -> str:
     """What is left to do, where the tables are, and the next command."""
-    table, why = made.folder / "trials_wide.csv", made.sweep.search.unequal_budgets
-    lines = [] if why is None else [f"the arms have different budgets: {why}"]
-    if made.left:
-        lines.append(f"{made.left} trials are left; run the same command to resume")
+    table, lines = made.folder / "trials_wide.csv", []
     if failed := made.count("failed"):
         lines.append(f"{failed} failed: see the reasons in {table}, retry them with --retry-failed")
     lines.append(f"chosen on validation data; all {made.count('finished')} finished runs: {table}")

@@ -1,7 +1,7 @@
 """The files in a sweep's folder:
 
 sweep.yaml       the search file; its recipe is base.yaml, the recipe as it was when the sweep began
-sweep.json       what was searched, by which score, and progress
+sweep.json       what was searched, and by which score
 trials_wide.csv  one row per trial
 best.csv         the best trial of each arm in each setting, and what the arm spent
 best.yaml        the recipe of the best run of all; best/ has one for each arm in each setting
@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from cudt import __version__
-from cudt.sweep.search import Range, Sweep, as_word, label
+from cudt.sweep.search import Sweep, as_word, label
 from cudt.sweep.studies import ArmStudy
 from cudt.utils.files import file_name, write_text
 
@@ -39,25 +39,38 @@ class Results:
     folder: Path
     trials: pd.DataFrame
     best: pd.DataFrame
-    left: int
-    """Cells without a result."""
 
     def count(self, state: str) -> int:
         """The number of trials in a state."""
         return int((self.trials["state"] == state).sum())
 
 
-def write(sweep: Sweep, studies: Sequence[ArmStudy], folder: Path) -> Results:
-    """Write every file except the studies."""
+def write(studies: Sequence[ArmStudy], out: Path) -> Results:
+    """Write every file of a sweep except its studies and logs."""
+    sweep = studies[0].sweep
     trials = wide(sweep, studies)
-    best = best_of_arms(trials, sweep)
-    made = Results(sweep, folder, trials, best, sum(one.n_left for one in studies))
-    tables = {"trials_wide.csv": trials, "best.csv": best}
-    texts = {name: table.to_csv(index=False) for name, table in tables.items()}
-    texts |= {**sweep.texts(), **_best_recipes(made, studies)}
-    texts["sweep.json"] = json.dumps(_info(made), indent=2, ensure_ascii=False) + "\n"
+    made = Results(sweep, sweep.folder(out), trials, best := best_of_arms(trials, sweep))
+    info = {
+        "cudt": __version__,
+        "name": sweep.name,
+        "recipe": sweep.recipe_name,
+        "measure": sweep.search.score.measure,
+        "direction": sweep.search.score.direction,
+        "arms": {
+            name: {"sampler": arm.sampler, "budget": arm.runs_per_setting}
+            for name, arm in sweep.search.arms.items()
+        },
+        "keys": sweep.keys,
+    }
+    texts = {
+        **sweep.texts(),
+        **_best_recipes(made, studies),
+        "trials_wide.csv": trials.to_csv(index=False),
+        "best.csv": best.to_csv(index=False),
+        "sweep.json": json.dumps(info, indent=2, ensure_ascii=False) + "\n",
+    }
     for name, text in texts.items():
-        write_text(folder / name, text)
+        write_text(made.folder / name, text)
     return made
 
 
@@ -105,11 +118,10 @@ def best_of_arms(trials: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:
 
 def _best(rows: pd.DataFrame, sweep: Sweep) -> Any:
     """The index of the best row: feasible first, then by score."""
-    sign = 1.0 if sweep.search.score.direction == "minimize" else -1.0
-    ranked = pd.DataFrame(
-        {"infeasible": rows["violated"].fillna(0) > 0, "score": sign * rows["score"]}
-    )
-    return ranked.sort_values(["infeasible", "score"], kind="stable").index[0]
+    is_rising = sweep.search.score.direction == "minimize"
+    ranked = rows.assign(infeasible=rows["violated"].fillna(0) > 0)
+    order = {"by": ["infeasible", "score"], "ascending": [True, is_rising]}
+    return ranked.sort_values(**order, kind="stable").index[0]
 
 
 def _best_recipes(made: Results, studies: Sequence[ArmStudy]) -> dict[str, str]:
@@ -129,24 +141,3 @@ def _best_recipes(made: Results, studies: Sequence[ArmStudy]) -> dict[str, str]:
         if index == _best(found, made.sweep):
             texts["best.yaml"] = text
     return texts
-
-
-def _info(made: Results) -> dict[str, Any]:
-    """The contents of sweep.json."""
-    sweep, search = made.sweep, made.sweep.search
-    searched = [pair for arm in search.arms.values() for pair in arm.search.items()]
-    return {
-        "cudt": __version__,
-        "name": sweep.name,
-        "recipe": sweep.recipe_name,
-        "measure": search.score.measure,
-        "direction": search.score.direction,
-        "arms": {
-            name: {"sampler": arm.sampler, "budget": sweep.budget(name)}
-            for name, arm in search.arms.items()
-        },
-        "keys": sweep.keys,
-        "log_keys": [key for key, one in searched if isinstance(one, Range) and one.log],
-        **{state: made.count(state) for state in ("finished", "failed", "pruned")},
-        "left": made.left,
-    }

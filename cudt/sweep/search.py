@@ -8,7 +8,6 @@ import copy
 import hashlib
 import itertools
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +24,7 @@ from cudt.config.schema import Count, Gammas, Section, Seed
 from cudt.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from optuna.distributions import FloatDistribution, IntDistribution
+    from optuna.distributions import FloatDistribution
 
 Scalar = bool | int | float | str | None
 #: Values of a recipe's settings, by dotted key.
@@ -35,46 +34,23 @@ BASE_FILE = "base.yaml"
 
 
 class Range(Section):
-    """From `low` to `high`, both included: continuous, logarithmic, in steps, or integers."""
+    """Any number from `low` to `high`, both included; `log` draws its logarithm evenly."""
 
     low: float
     high: float
     log: bool = False
-    step: float | None = None
-    type: Literal["float", "int"] = "float"
 
     @model_validator(mode="after")
     def _can_be_drawn_from(self) -> Range:
-        if self.type == "int" and any(one % 1 for one in (self.low, self.high, self.step or 1)):
-            raise ValueError("type int: low, high and step must be integers")
         self.distribution()
         return self
 
-    def distribution(self) -> IntDistribution | FloatDistribution:
+    def distribution(self) -> FloatDistribution:
         """Optuna's distribution; its errors say what is wrong with a range."""
         # Imported for the first range: `cudt recipes` does not wait for it.
-        from optuna.distributions import FloatDistribution, IntDistribution
+        from optuna.distributions import FloatDistribution
 
-        if self.type == "int":
-            return IntDistribution(int(self.low), int(self.high), self.log, int(self.step or 1))
-        return FloatDistribution(self.low, self.high, self.log, self.step)
-
-    def ends(self) -> list[Scalar]:
-        one = self.distribution()
-        return [one.low, one.high]
-
-    def values(self) -> list[Scalar]:
-        """Every value; a ValueError if the range is continuous."""
-        one = self.distribution()
-        if one.step is None:
-            raise ValueError("a grid cannot have a continuous range; give a step or a list")
-        count = round((one.high - one.low) / one.step) + 1
-        return [exact(one.low + n * one.step) for n in range(count)]
-
-
-def exact(value: float) -> Scalar:
-    """A multiple of a step as it is written: Optuna's 0.15000000000000002 would be another run."""
-    return float(f"{value:.12g}") if isinstance(value, float) else value
+        return FloatDistribution(self.low, self.high, self.log)
 
 
 Choices = Annotated[list[Any], Field(min_length=1)]
@@ -109,10 +85,13 @@ class Arm(Section):
     def _can_be_run(self) -> Arm:
         if (self.sampler == "seeds") == bool(self.search):
             raise ValueError("sampler seeds has no settings to search, and all others need some")
-        if self.budget is None and self.sampler != "grid":
+        if self.sampler == "grid":
+            if any(isinstance(one, Range) for one in self.search.values()):
+                raise ValueError("a grid cannot have a range; list its values")
+            if self.budget is not None:
+                raise ValueError("budget: a grid has none; its runs are counted")
+        elif self.budget is None:
             raise ValueError("budget is missing: the number of runs")
-        if self.sampler == "grid" and self.budget not in (None, self.runs_per_setting):
-            raise ValueError(f"budget: the grid has {self.runs_per_setting} runs; remove it")
         return self
 
     @property
@@ -120,23 +99,16 @@ class Arm(Section):
         """The keys of the recipe that differ between its runs."""
         return ["seed"] if self.sampler == "seeds" else [*self.search]
 
-    def combinations(self) -> list[Settings]:
-        """The runs of a grid."""
-        every = self.search.items()
-        return combinations(
-            {key: one.values() if isinstance(one, Range) else one for key, one in every}
-        )
-
-    @property
-    def runs_per_setting(self) -> int:
-        """The budget, or the size of a grid."""
-        return len(self.combinations()) if self.sampler == "grid" else self.budget or 0
-
     @property
     def probes(self) -> dict[str, list[Scalar]]:
         """The values of each searched key that are checked: every choice, the ends of a range."""
         every = self.search.items()
-        return {key: one.ends() if isinstance(one, Range) else one for key, one in every}
+        return {key: [one.low, one.high] if isinstance(one, Range) else one for key, one in every}
+
+    @property
+    def runs_per_setting(self) -> int:
+        """The budget, or the size of a grid."""
+        return len(combinations(self.probes)) if self.sampler == "grid" else self.budget or 0
 
     @property
     def first(self) -> Settings:
@@ -164,25 +136,20 @@ class Search(Section):
     """Settings that are compared, not searched: every arm has its whole budget at each combination
     of values."""
     arms: Annotated[dict[str, Arm], Field(min_length=1)]
-    unequal_budgets: str | None = None
-    """Why the arms have different budgets; shown with the results."""
     seed: Seed = 0
     """Seed of the samplers."""
 
     @model_validator(mode="after")
     def _arms_are_comparable(self) -> Search:
         for name, arm in self.arms.items():
-            if not re.fullmatch(r"\w[\w.-]*", name):
-                raise ValueError(f"arms.{name}: name it with letters, digits, '_', '-' and '.'")
             keys = [*self.settings, *arm.fixed, *arm.keys]
             if twice := {key for key in keys if keys.count(key) > 1}:
                 raise ValueError(f"arms.{name}: {', '.join(sorted(twice))} is set in two places")
         budgets = {name: arm.runs_per_setting for name, arm in self.arms.items()}
-        if (len({*budgets.values()}) > 1) != (self.unequal_budgets is not None):
+        if len({*budgets.values()}) > 1:
             listed = ", ".join(f"{name} {runs}" for name, runs in budgets.items())
             raise ValueError(
-                f"budgets ({listed} runs): the best of more runs is better by chance alone; make "
-                "them equal, or give the reason in unequal_budgets"
+                f"budgets ({listed} runs) must be equal: the best of more runs is better by chance"
             )
         return self
 
@@ -251,9 +218,7 @@ class Sweep:
         """
         # Of the evaluation, only the levels of the score matter; they are added below.
         shaping = recipes.shaping_values(self.values())
-        search = self.search.model_dump(
-            exclude={"name", "reproduces", "recipe", "fixed", "unequal_budgets"}
-        )
+        search = self.search.model_dump(exclude={"name", "reproduces", "recipe", "fixed"})
         for arm in search["arms"].values():
             del arm["budget"]
         search["score"]["gammas"] = self.gammas
@@ -304,7 +269,7 @@ def label(setting: Settings, arm: str = "", own: Settings | None = None) -> str:
         f"{key}={one:.4g}" if isinstance(one, float) else f"{key}={as_word(one)}"
         for key, one in (own or {}).items()
     ]
-    words = ", ".join([*compared, *filter(None, [arm])])
+    words = ", ".join(filter(None, [*compared, arm]))
     return ": ".join(filter(None, [words, ", ".join(drawn)]))
 
 
@@ -332,8 +297,8 @@ def load(name_or_file: str, recipe: str | None = None, fixed: Settings | None = 
     file = beside if recipe is None and beside.is_file() else recipes.locate(named)
     base = recipes.read(file)
     recipe_name = checked_name(base.pop("name", file.stem), f"{file}: name")
-    own = search.name or re.sub(r"[^\w.-]+", "-", path.stem)[:50].strip("-.") or "search"
-    sweep = Sweep(checked_name(own, f"{source}: name"), recipe_name, base, search)
+    name = checked_name(search.name or path.stem, f"{source}: name")
+    sweep = Sweep(name, recipe_name, base, search)
     sweep.check()
     return sweep
 

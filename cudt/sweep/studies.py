@@ -2,21 +2,23 @@
 one machine, or PostgreSQL for any number.
 
 A cell is a run to train. Each is enqueued as a trial with the cell's number as user attribute
-`cell`, and workers on any machine take waiting trials. A worker that is interrupted enqueues its
-trial again, and Optuna enqueues again those of workers whose heartbeat has stopped. So a cell may
-have several trials; its first one with a result counts. Other attributes of a trial: `settings`,
-what was drawn, and `facts`, what the tables say, with the `reason` of a failure.
+`cell`, and workers on any machine take waiting trials. A trial that was interrupted, or whose
+worker's heartbeat has stopped, fails without a `reason`, and its cell is enqueued again with what
+was drawn for it. So a cell may have several trials; its first one with a result counts. Other
+attributes of a trial: `facts`, what the tables say; `reason`, why its run has failed or was pruned;
+`returned`, of a trial that its worker gave back.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -32,26 +34,17 @@ from optuna.pruners import (
     SuccessiveHalvingPruner,
 )
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import BaseStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import URL, event
-from sqlalchemy.engine import make_url
+from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 
-from cudt.sweep.search import (
-    Range,
-    Scalar,
-    Settings,
-    Sweep,
-    exact,
-    from_texts,
-    label,
-)
+from cudt.sweep.search import Range, Scalar, Settings, Sweep, combinations, from_texts, label
 from cudt.utils.errors import UserError
 
 #: Seconds between two heartbeats of a trial, and after how many missed ones it is repeated.
 HEARTBEAT, MISSED = 20, 6
-#: How often a trial is repeated whose worker died: the run itself may be what kills it.
+#: How often a cell is repeated whose worker died: the run itself may be what kills it.
 MOST_REPEATS = 5
 #: What a storage raises that is away, locked or full.
 STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
@@ -61,11 +54,12 @@ _SERVER = {"options": "-c timezone=utc", "connect_timeout": 10, "tcp_user_timeou
 
 State = Literal["waiting", "running", "lost", "finished", "pruned", "failed"]
 ENDED: tuple[State, ...] = ("finished", "pruned", "failed")
+#: In the order in which the trials of a cell count.
 _STATES: dict[TrialState, State] = {
-    TrialState.WAITING: "waiting",
-    TrialState.RUNNING: "running",
     TrialState.COMPLETE: "finished",
     TrialState.PRUNED: "pruned",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
 }
 
 #: Their steps are epochs, from 1.
@@ -86,63 +80,39 @@ warnings.filterwarnings("ignore", category=ExperimentalWarning)
 
 def own_storage(folder: Path) -> str:
     """The URL of the SQLite file in a sweep's folder."""
-    return URL.create("sqlite", database=str((folder / "study.db").resolve())).render_as_string()
+    return f"sqlite:///{(folder / 'study.db').resolve()}"
 
 
 def open_storage(url: str) -> RDBStorage:
-    """The storage of a URL, which records heartbeats and repeats the trials of lost workers."""
+    """The storage of a URL, which records heartbeats."""
+    is_sqlite = url.startswith("sqlite:")
     try:
-        parsed = make_url(url)
-        is_sqlite = parsed.get_backend_name() == "sqlite"
-        if parsed.drivername in ("postgresql", "postgres"):
-            parsed = parsed.set(drivername="postgresql+psycopg")
         storage = RDBStorage(
-            parsed.render_as_string(hide_password=False),
+            re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url),
             {"pool_pre_ping": True, "connect_args": {"timeout": 60} if is_sqlite else _SERVER},
             heartbeat_interval=HEARTBEAT,
             grace_period=MISSED * HEARTBEAT,
-            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(MOST_REPEATS),
         )
     except Exception as error:  # SQLAlchemy and the drivers raise many types
         reason = str(error).strip().split("\n")[0]
-        raise UserError(f"cannot open storage {without_password(url)}: {reason}") from error
+        raise UserError(f"cannot open the storage of the sweep: {reason}") from error
     if is_sqlite:
-        _lock_at_begin(storage.engine)
+        # It has no row locks, so that two workers could start one trial: every transaction begins
+        # with the lock of the whole file, and not by the driver, which begins them late.
+        event.listen(storage.engine, "connect", _without_transactions)
+        event.listen(storage.engine, "begin", lambda one: one.exec_driver_sql("BEGIN IMMEDIATE"))
+        storage.engine.dispose()
     return storage
 
 
-def _lock_at_begin(engine: Any) -> None:
-    """Let every transaction of an SQLite file begin with the write lock: it has no row locks, and
-    two workers could start one trial.
-    """
-
-    @event.listens_for(engine, "connect")
-    def _connect(connection: Any, record: Any) -> None:
-        # The driver would begin transactions itself, and late.
-        connection.isolation_level = None
-        # One log that is synced now and then, instead of files synced at every commit.
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Any) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    engine.dispose()
+def _without_transactions(connection: Any, record: Any) -> None:
+    connection.isolation_level = None
 
 
 def existing(url: str) -> BaseStorage | None:
     """The storage of a URL; None for an SQLite file that does not exist, which is not created."""
     before, _, path = url.partition(":///")
     return open_storage(url) if before != "sqlite" or Path(path).is_file() else None
-
-
-def without_password(url: str) -> str:
-    """A URL that can be printed; the password comes from ~/.pgpass or CUDT_STORAGE."""
-    try:
-        return make_url(url).difference_update_query(["password"]).render_as_string()
-    except (SQLAlchemyError, ValueError):
-        return "(not a valid URL)"
 
 
 def is_of_storage(error: BaseException | None) -> bool:
@@ -172,39 +142,45 @@ class Cell:
     """A run to train, as its trials say."""
 
     attempts: list[FrozenTrial]
+    listed: Settings | None
+    """Its searched settings; None if they are drawn."""
 
     @property
     def trial(self) -> FrozenTrial:
         """The trial that counts: the first one with a result, else one that may have it, else the
         last failure with a reason.
         """
-        found = [
-            one for one in self.attempts if one.state in (TrialState.COMPLETE, TrialState.PRUNED)
-        ]
-        found += [one for one in self.attempts if not one.state.is_finished()]
-        found += [one for one in reversed(self.attempts) if "facts" in one.user_attrs]
-        return [*found, *self.attempts][0]
+        for state in _STATES:
+            if found := [one for one in self.attempts if one.state == state]:
+                return found[0]
+        return [*self.attempts, *(one for one in self.attempts if "reason" in one.user_attrs)][-1]
+
+    @property
+    def drawn(self) -> Settings:
+        """What was drawn for it."""
+        return next((one.params for one in reversed(self.attempts) if one.params), {})
 
     @property
     def settings(self) -> Settings | None:
         """Its searched settings; None if they are not drawn yet."""
-        return self.trial.user_attrs.get("settings")
+        return self.drawn or None if self.listed is None else self.listed
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the tables say of it, with the time of all its trials."""
         spent = sum((one.duration or timedelta() for one in self.attempts), timedelta())
-        died = {"reason": "its workers died; see logs/"} if self.state == "failed" else {}
-        known = self.trial.user_attrs.get("facts", {})
-        return {"seconds": round(spent.total_seconds(), 1), **died, **known}
+        known = self.trial.user_attrs
+        died = "its workers died; see logs/" if self.state == "failed" else ""
+        reason = {"reason": why} if (why := known.get("reason", died)) else {}
+        return {"seconds": round(spent.total_seconds(), 1), **reason, **known.get("facts", {})}
 
     @property
     def state(self) -> State:
-        """Lost is what a worker left behind that nobody has enqueued again."""
+        """Lost is what has to be enqueued again."""
         if self.trial.state != TrialState.FAIL:
             return _STATES[self.trial.state]
-        deaths = sum("facts" not in one.user_attrs for one in self.attempts)
-        return "failed" if "facts" in self.trial.user_attrs or deaths > MOST_REPEATS else "lost"
+        deaths = sum(not one.user_attrs.keys() & {"reason", "returned"} for one in self.attempts)
+        return "failed" if "reason" in self.trial.user_attrs or deaths > MOST_REPEATS else "lost"
 
 
 class ArmStudy:
@@ -222,14 +198,22 @@ class ArmStudy:
             load_if_exists=True,
         )
 
+    @cached_property
+    def listed(self) -> list[Settings | None]:
+        """The settings of every cell; None for those that are drawn one by one."""
+        if self.arm.sampler == "seeds":
+            first = self.sweep.recipe(self.setting, self.name, {}).settings.seed
+            return [{"seed": first + number} for number in range(self.budget)]
+        is_grid = self.arm.sampler == "grid"
+        return [*combinations(self.arm.probes)] if is_grid else [None] * self.budget
+
     def cells(self) -> dict[int, Cell]:
         """The cells within the budget that have a trial."""
         attempts: dict[int, list[FrozenTrial]] = defaultdict(list)
         for trial in self.study.get_trials(deepcopy=False):
             attempts[trial.user_attrs.get("cell", self.budget)].append(trial)
-        return {
-            number: Cell(attempts[number]) for number in sorted(attempts) if number < self.budget
-        }
+        numbers = range(self.budget)
+        return {one: Cell(attempts[one], self.listed[one]) for one in numbers if one in attempts}
 
     @property
     def n_left(self) -> int:
@@ -240,52 +224,29 @@ class ArmStudy:
         """A cell in one line."""
         return label(self.setting, self.name, settings)
 
-    def listed(self) -> list[Settings | None]:
-        """The settings of every cell; None for those that are drawn one by one."""
-        arm = self.arm
-        if arm.sampler == "seeds":
-            first = self.sweep.recipe(self.setting, self.name, {}).settings.seed
-            return [{"seed": first + number} for number in range(self.budget)]
-        return [*arm.combinations()] if arm.sampler == "grid" else [None] * self.budget
-
     def enqueue(self, *, retry_failed: bool = False) -> None:
         """Enqueue the cells that have no trial, that are lost, and that failed if they are to be
         retried.
         """
-        known = self.cells()
-        for number, settings in enumerate(self.listed()):
-            if number not in known:
-                own = {} if settings is None else {"settings": settings}
-                self.study.enqueue_trial({}, user_attrs={"cell": number, **own})
-            elif known[number].state in (["lost", "failed"] if retry_failed else ["lost"]):
-                self.repeat(known[number].trial)
-
-    def repeat(self, trial: FrozenTrial | optuna.Trial) -> None:
-        """Enqueue the cell of a trial again, with what was drawn for it."""
-        kept = {key: one for key, one in trial.user_attrs.items() if key in ("cell", "settings")}
-        again = optuna.create_trial(
-            state=TrialState.WAITING,
-            params=trial.params,
-            distributions=trial.distributions,
-            user_attrs=kept,
-        )
-        self.study.add_trial(again)
+        known, again = self.cells(), ["lost", "failed"] if retry_failed else ["lost"]
+        for number in range(self.budget):
+            cell = known.get(number)
+            if cell is None or cell.state in again:
+                drawn = {} if cell is None else cell.drawn
+                self.study.enqueue_trial(drawn, user_attrs={"cell": number})
 
     def begin(self, trial: optuna.Trial) -> Settings:
-        """The settings of a trial that this process has started, drawn if it has none; a
+        """The settings of a trial that this process has started, drawn if they are not listed; a
         SurplusError if it does not count.
         """
         number = trial.user_attrs.get("cell", self.budget)
         cell = self.cells().get(number)
-        running = TrialState.RUNNING
-        attempts = [] if cell is None or cell.state in ENDED else cell.attempts
-        if next((one.number for one in attempts if one.state == running), None) != trial.number:
+        if cell is None or cell.trial.number != trial.number:
             raise SurplusError
-        if (settings := trial.user_attrs.get("settings")) is None:
-            self.study.sampler = self._sampler(number)
-            settings = {key: _suggested(trial, key, one) for key, one in self.arm.search.items()}
-            trial.set_user_attr("settings", settings)
-        return settings
+        if cell.listed is not None:
+            return cell.listed
+        self.study.sampler = self._sampler(number)
+        return {key: _suggested(trial, key, one) for key, one in self.arm.search.items()}
 
     def _sampler(self, number: int) -> BaseSampler:
         """A sampler for one cell, so that a resumed sweep draws what it would have."""
@@ -302,12 +263,7 @@ class ArmStudy:
 def _suggested(trial: optuna.Trial, key: str, searched: Range | list[Scalar]) -> Scalar:
     if isinstance(searched, list):
         return trial.suggest_categorical(key, searched)
-    one = searched.distribution()
-    if searched.type == "int":
-        low, high, step = int(one.low), int(one.high), int(one.step or 1)
-        return trial.suggest_int(key, low, high, step=step, log=one.log)
-    value = trial.suggest_float(key, one.low, one.high, step=one.step, log=one.log)
-    return value if one.step is None else exact(value)
+    return trial.suggest_float(key, searched.low, searched.high, log=searched.log)
 
 
 def studies_of(sweep: Sweep, storage: BaseStorage) -> list[ArmStudy]:

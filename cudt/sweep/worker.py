@@ -11,15 +11,14 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import optuna
-from optuna.exceptions import UpdateFinishedTrialError
 from rich.console import Console
 
 from cudt.config import plugins
@@ -43,7 +42,6 @@ from cudt.training.display import Display
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import (
     MACHINE_ERRORS,
-    StopRequest,
     TerminatedError,
     TrainingInterruptedError,
     TrainingPrunedError,
@@ -52,8 +50,8 @@ from cudt.utils.errors import (
 )
 from cudt.utils.text import track
 
-#: What ends a trial, but not its worker; of the last, others have ended the trial already.
-_CAUGHT = (UserError, TrainingStoppedError, SurplusError, UpdateFinishedTrialError)
+#: What ends a trial, but not its worker.
+_CAUGHT = (UserError, TrainingStoppedError, SurplusError)
 #: Seconds between two looks at the trials of others.
 _PAUSE = 1.0
 
@@ -83,31 +81,35 @@ def main(job: tuple[Sequence[str], SweepOptions]) -> int:
     has on its GPU; its command starts another.
     """
     names, options = job
-    with StopRequest() as stop:
-        while not stop.requested:
-            try:
-                storage = open_storage(options.storage or "")
-                known = sweeps_in(storage)
-                studies = [one for name in names for one in studies_of(known[name], storage)]
-                work(studies, options, stop)
-                break
-            except (TrainingInterruptedError, TerminatedError):
-                return 128 + signal.SIGTERM
-            except Exception as error:
-                if not is_of_storage(error):
-                    raise
-                # Until it is back, or the command that started this worker gives up.
-                print(f"waiting for the storage: {error}", file=sys.stderr, flush=True)
-                time.sleep(_PAUSE)
-    return 128 + signal.SIGTERM if stop.requested else 0
+    signal.signal(signal.SIGTERM, _terminate)
+    while True:
+        try:
+            storage = open_storage(options.storage or "")
+            known = sweeps_in(storage)
+            work([one for name in names for one in studies_of(known[name], storage)], options)
+            return 0
+        except (TrainingInterruptedError, TerminatedError):
+            return 128 + signal.SIGTERM
+        except Exception as error:
+            if not is_of_storage(error):
+                raise
+            # Until it is back, or the command that started this worker gives up.
+            print(f"waiting for the storage: {error}", file=sys.stderr, flush=True)
+            time.sleep(_PAUSE)
 
 
-def work(studies: Sequence[ArmStudy], options: SweepOptions, stop: StopRequest) -> None:
-    """Run trials until no cell of these studies is left, or a stop is requested."""
+def _terminate(*_: object) -> NoReturn:
+    # Batch systems send several.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise TerminatedError
+
+
+def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
+    """Run trials until no cell of these studies is left."""
     left = [*studies]
-    while left and not stop.requested:
+    while left:
         if (study := next_waiting(left)) is not None:
-            attempt = partial(_attempt, study, options, stop)
+            attempt = partial(_attempt, study, options)
             try:
                 study.study.optimize(attempt, n_trials=1, catch=_CAUGHT)
             except ValueError as error:
@@ -123,24 +125,23 @@ def work(studies: Sequence[ArmStudy], options: SweepOptions, stop: StopRequest) 
                 one.enqueue()
 
 
-def _attempt(arm: ArmStudy, options: SweepOptions, stop: StopRequest, trial: optuna.Trial) -> float:
+def _attempt(arm: ArmStudy, options: SweepOptions, trial: optuna.Trial) -> float:
     """Run the cell of a trial to its end; returns the score that Optuna optimizes."""
-    settings, run = arm.begin(trial), None
+    run = None
     try:
-        recipe = arm.sweep.recipe(arm.setting, arm.name, settings)
+        recipe = arm.sweep.recipe(arm.setting, arm.name, arm.begin(trial))
         run = run_for(recipe, options.out)
         referee = None if arm.arm.pruner is None else Referee(arm, trial)
-        with _stopping_at_once(stop):
-            score, found = run_cell(recipe, arm, options, referee)
-    except (TrainingInterruptedError, KeyboardInterrupt, *MACHINE_ERRORS):
-        arm.repeat(trial)
-        trial.set_user_attr("facts", {"reason": "interrupted"})
+        score, found = run_cell(recipe, arm, options, referee)
+    except (SurplusError, TrainingInterruptedError, KeyboardInterrupt, *MACHINE_ERRORS):
+        trial.set_user_attr("returned", True)
         raise
     except Exception as error:
         if not is_of_storage(error):
             is_known = isinstance(error, UserError | TrainingStoppedError | TrainingPrunedError)
             reason = str(error) if is_known else f"{type(error).__name__}: {error}"
-            trial.set_user_attr("facts", {**_facts(run, options.out), "reason": reason})
+            trial.set_user_attr("facts", _facts(run, options.out))
+            trial.set_user_attr("reason", reason)
         if isinstance(error, TrainingPrunedError):
             raise optuna.TrialPruned from None
         raise
@@ -149,23 +150,6 @@ def _attempt(arm: ArmStudy, options: SweepOptions, stop: StopRequest, trial: opt
     # NaN is the worst score, so that a sampler stays away from there.
     worst = -math.inf if arm.sweep.search.score.direction == "maximize" else math.inf
     return worst if math.isnan(score) else score
-
-
-@contextmanager
-def _stopping_at_once(stop: StopRequest) -> Iterator[None]:
-    """SIGTERM interrupts a run; elsewhere it waits for the trial's state to be stored."""
-    if stop.requested:
-        raise TerminatedError
-
-    def terminate(*_: object) -> NoReturn:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise TerminatedError
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _facts(run: Run | None, out: Path) -> dict[str, Any]:
@@ -195,9 +179,6 @@ def run_cell(
         after_epoch=referee,
         track=training.TrackingRequest(options.trackers, arm.sweep.title),
     )
-    if referee is not None:
-        # Others are compared with it, also if it was finished before the sweep.
-        referee.is_behind(epoch_values(run, score.measure))
     with run.locked(wait=True):
         if gammas is not None:
             evaluate.evaluate_validation(run, gammas, options.device, options.data_root, track)
@@ -235,10 +216,7 @@ def score_of(run: Run, measure: str, gammas: Sequence[float] | None) -> float:
 
 class Referee:
     """Ends runs early that look worse than others did after as many epochs, as an Optuna pruner
-    decides.
-
-    Runs are compared by what history.csv says of each epoch, so that a run that was interrupted, or
-    trained before the sweep, is compared like any other.
+    decides. It reads history.csv, so that resumed runs are compared like any others.
     """
 
     def __init__(self, arm: ArmStudy, trial: optuna.Trial) -> None:
@@ -265,8 +243,8 @@ class Referee:
 
 
 def epoch_values(run: Run, measure: str) -> dict[int, float]:
-    """What runs are compared by after each epoch: f_L on validation data at γ_train if the sweep's
-    score is a loss, otherwise the metric there.
+    """By epoch, the last layer's metric on validation data at γ_train, or its loss if that is the
+    sweep's score.
     """
     history, metric = run.read_table("history"), run.info().metric
     name = "loss" if measure == "loss" or metric is None else metric.name

@@ -12,19 +12,20 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cudt.cli import options
 from cudt.config import recipe
 from cudt.data import hub
 from cudt.evaluation import evaluate
 from cudt.runs.info import RunInfo
-from cudt.runs.run import Run, open_run
+from cudt.runs.run import Run, open_run, run_for
 from cudt.tasks import base
 from cudt.training import train as training
 from cudt.utils.errors import TerminatedError, TrainingStoppedError
+from tests import texts
 from tests.conftest import tiny_recipe
 from tests.instructions import train, write_instructions, write_recipe
 from tests.planted import make_run
-from tests.pretrained import tiny_llama
+from tests.pretrained import tiny_llama, tiny_pretrained
+from tests.sweeps import seeds, write_search
 from tests.use.conftest import SMALL, contents
 
 CPU = ("--device", "cpu")
@@ -58,15 +59,6 @@ def test_help_lists_eight_commands_before_the_others(call):
     commands = re.findall(r"│ ([a-z-]+) +[A-Z]", first.split(" Commands ")[1])
     assert commands == "train experiment eval-ood sweep report reproduce runs compare".split()
     assert re.findall(r"│ ([a-z-]+) +[A-Z]", more) == "generate export data doctor recipes".split()
-
-
-def test_lists_are_separated_by_commas_or_repeated_and_hold_each_value_once():
-    assert options.split_list(["0,1", "1", " 2 ,"]) == ["0", "1", "2"]
-    assert options.parse_seeds("--seed", ["2,1", "1"]) == [2, 1]
-    assert options.parse_plugins("--objective", "objective", ["erm,supervised"]) == [
-        "erm",
-        "supervised",
-    ]
 
 
 def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_traceback(
@@ -122,36 +114,20 @@ def test_a_recipe_that_does_not_fit_its_model_is_refused_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_after_a_run_that_stops_the_next_one_is_trained(call, monkeypatch):
-    stop_erm(monkeypatch)
-    code, output, error = call(*TRAIN, "--objective", "erm,constrained")
-    assert (code, error) == (1, "stopped: the loss is not finite\n")
-    (run,) = folders(("constrained", 0))
-    assert output.splitlines()[-1] == f"next: cudt eval-ood outputs/reviews-ut/{run}"
-
-
 @pytest.mark.usefixtures("no_figures")
 def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
     call, tmp_path, monkeypatch
 ):
-    command = (*EXPERIMENT, "--seeds", "0,1", "--perturbation", "uniform")
+    command = (*EXPERIMENT, "--seeds", "0,1", "--set", "evaluation.perturbations=[uniform]")
     code, output, _ = call(*command)
     assert code == 0
     runs = [open_run(path) for path in sorted(tmp_path.glob("outputs/reviews-ut/*"))]
-    names = [(name, seed) for name in ("erm", "constrained") for seed in (0, 1)]
-    assert {run.path.name for run in runs} == {*folders(*names)}
+    assert len(runs) == 4
     for run in runs:
-        assert run.rows("ood")[["noise", "gamma"]].to_numpy().tolist() == [
-            ["uniform", level] for level in (0, 0.5, 1)
-        ]
+        levels = run.rows("ood")[["noise", "gamma"]].to_numpy().tolist()
+        assert levels == [["uniform", level] for level in (0, 0.5, 1)]
     table = pd.read_csv(tmp_path / "outputs/report-reviews-ut/table.csv")
     assert table[["objective", "seeds"]].to_numpy().tolist() == [["constrained", 2], ["erm", 2]]
-    # One table, with both objectives side by side.
-    ood = pd.concat(run.rows("ood").assign(of=run.info().objective) for run in runs)
-    mean = ood[ood["gamma"] == 0.5].groupby("of")["value"].mean()
-    shown = [f"{mean[name]:.4g}" for name in ("erm", "constrained")]
-    (line,) = (line for line in output.splitlines() if line.startswith("uniform   0.5 "))
-    assert line.split()[-2:] == shown
     assert output.splitlines()[-1] == "report: outputs/report-reviews-ut/index.html"
 
     before = contents(tmp_path / "outputs/reviews-ut")
@@ -172,6 +148,31 @@ def test_a_demo_is_at_most_60_lines_and_says_what_one_seed_proves(call, monkeypa
     assert (code, error) == (1, "stopped: the loss is not finite\n")
     table = pd.read_csv(tmp_path / "other/report-reviews-ut/table.csv")
     assert table["objective"].tolist() == ["constrained"]
+
+
+# ---------------------------------------------------------------- sweep
+
+
+def test_a_sweep_trains_the_runs_that_train_would_and_reads_no_test_data(call, tmp_path):
+    texts.write_reviews(tmp_path)
+    texts.write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
+    (tmp_path / "test.csv").write_bytes(b"\xff\xfe no table \x00")
+    score = {"measure": "grid", "direction": "maximize", "gammas": [0.0, 1.0]}
+    fixed = {"training.epochs": 1}
+    path = write_search(tmp_path, recipe="own.yaml", fixed=fixed, score=score, arms={"a": seeds(1)})
+    words = ("sweep", "--search", path, "--data-root", tmp_path, *CPU)
+    assert "a: seed=0  to do\n1 trials, 0 done, 1 to do\n" in call(*words, "--plan")[1]
+    code, output, errors = call(*words)
+    assert code == 0, errors
+    assert "1/1  a: seed=0  score" in output
+    (folder,) = (tmp_path / "outputs" / "own").iterdir()
+    assert f"next: cudt eval-ood {folder.relative_to(tmp_path)}" in output
+    assert not (folder / "model").exists()
+    code, output, _ = call(*words)
+    assert (code, "resuming: 1 of 1 trials are done" in output) == (0, True)
+    (own,) = (tmp_path / "outputs" / "sweeps" / "own").iterdir()
+    assert run_for(recipe.load(str(own / "best.yaml")), Path("outputs")).path.name == folder.name
+    assert "finished" in call(*words, "--plan")[1]
 
 
 # ---------------------------------------------------------------- eval-ood
@@ -202,14 +203,13 @@ def test_options_of_an_evaluation_reach_its_tables(call, copy):
     assert output.splitlines()[1].split()[-3:] == ["exit", "layers", "FLOPs"]
 
 
-@pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
-def test_if_one_run_is_unfinished_none_is_evaluated(status, call, copy, trained_run, tmp_path):
+def test_if_one_run_is_unfinished_none_is_evaluated(call, copy, trained_run, tmp_path):
     shutil.copytree(trained_run.path, tmp_path / "whole")
-    copy.update_info(RunInfo(status=status))
+    copy.update_info(RunInfo(status="interrupted"))
     before = contents(tmp_path)
     code, _, error = call("eval-ood", "whole", "copy")
     assert (code, error.count("\n")) == (2, 1)
-    assert error.startswith(f"error: 'copy' is {status}, not finished; ")
+    assert error.startswith("error: 'copy' is interrupted, not finished; ")
     assert contents(tmp_path) == before
 
 
@@ -281,43 +281,25 @@ def test_every_run_is_one_row_named_by_what_sets_it_apart(call, outputs, trained
     assert float(best["OOD"]) == pytest.approx(0.55)
     assert rows["erm", "0"]["OOD"] == ""
     assert rows["constrained", "2"]["status"] == "failed"
-    # Settings of the constraints change nothing for ERM.
-    assert [row["variant"] for row in rows.values()].count("") == 2
     assert (best["variant"], rows["constrained", "2"]["variant"]) == ("α=0.2", "α=0.1")
-
-
-def test_the_table_fits_a_narrow_terminal_and_damaged_runs_are_warnings(call, outputs):
-    damaged = outputs / "erm-damaged"
-    damaged.mkdir()
-    (damaged / "recipe.yaml").write_text("name: x\n")
-    (damaged / "run.json").write_text("{")
+    (outputs / best["run"] / "run.json").write_text("{")
     code, output, error = call("runs", "outputs")
     assert code == 0
-    lines = output.splitlines()
-    assert lines[1].split() == "run variant seed status score OOD verdict".split()
-    assert max(map(len, lines[1:6])) <= 80
-    assert error.startswith(f"warning: {damaged}/run.json: ")
-    assert error.count("\n") == 1
-    Path("empty").mkdir()
-    assert call("runs", "empty") == (0, "no runs\n", "")
+    assert output.splitlines()[1].split() == "run variant seed status score OOD verdict".split()
+    assert error.startswith(f"warning: {outputs / best['run']}/run.json: ")
 
 
 # ---------------------------------------------------------------- recipes, data, doctor
 
 
 def test_recipes_and_searches_are_listed_and_a_recipe_is_shown_with_changes(call):
-    lines = call("recipes")[1].splitlines()
-    assert any(line.startswith("reviews-ut ") for line in lines)
-    assert any(line.startswith("smoke-text-search ") for line in lines)
-    assert max(map(len, lines)) <= 80
-    change = ("--set", "training.batch_size=77")
-    code, output, error = call("recipes", "show", "smoke-text", *change)
-    assert (code, error) == (0, "")
-    lines = output.splitlines()
-    below = lines[lines.index("training.epochs: 3  (default 10)") + 1]
-    assert below.startswith("    Passes over the training data.")
-    assert "task.name: reviews  (required)" in lines
-    assert any(line.startswith("training.batch_size: 77  (default ") for line in lines)
+    listed = call("recipes")[1]
+    assert "\nreviews-ut " in listed
+    assert "\nsmoke-text-search " in listed
+    output = call("recipes", "show", "smoke-text", "--set", "training.batch_size=77")[1]
+    epochs = "\ntraining.epochs: 3  (default 10)\n    Passes over the training data."
+    for line in (epochs, "\ntask.name: reviews  (required)\n", "\ntraining.batch_size: 77  (def"):
+        assert line in output
 
 
 def test_the_doctor_names_what_is_missing_and_unfinished_and_damaged_runs(call, copy, monkeypatch):
@@ -329,17 +311,14 @@ def test_the_doctor_names_what_is_missing_and_unfinished_and_damaged_runs(call, 
     assert code == 0
     assert "missing     imdb-minilm: imdb-minilm-weights" in printed
     assert "1 finished" in printed
-    history = copy.path / "history.csv"
-    before = history.read_bytes()
-    history.write_text("changed")
-    code, printed, _ = call("doctor", "copy")
-    assert code == 1
-    assert "problem     copy/history.csv: damaged" in printed
-    history.write_bytes(before)
     copy.update_info(RunInfo(status="running"))
     code, printed, _ = call("doctor", "copy")
     assert code == 0
     assert "unfinished  copy: resume it: cudt train" in printed
+    (copy.path / "history.csv").write_text("changed")
+    code, printed, _ = call("doctor", "copy")
+    assert code == 1
+    assert "problem     copy/history.csv: damaged" in printed
 
 
 def test_a_run_without_a_format_of_other_libraries_is_not_exported(call, copy: Run):

@@ -27,12 +27,10 @@ TYPO = ["--set", "training.epoch=3"]
     ("arguments", "code"),
     [
         (["--help"], 0),
-        (["train", "--help"], 0),
         (["recipes"], 0),
         (["recipes", "show", "imdb-minilm"], 0),
         (["train", "--recipe", "imdb-minilm", *TYPO], 2),
         (["train", "--recipe", "ucsd-dust", "--objective", "emr"], 2),
-        (["experiment", "alpaca-smollm", *TYPO], 2),
         (["sweep", "--search", "alhpa"], 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

@@ -60,10 +60,10 @@ def assign(frames: Frames) -> None:
     noises = frames.points.groupby("run")["perturbation"].unique().map(tuple)
     runs["noises"] = [noises.get(run, ()) for run in runs.index]
     for recipe, mine in runs.groupby("recipe"):
-        names = _apart([_origin(row) for row in each(mine)])
+        names = names_apart([_origin(row) for row in each(mine)])
         runs.loc[mine.index, "family"] = [", ".join(filter(None, (recipe, one))) for one in names]
     for (_, objective), mine in runs.groupby(["recipe", "objective"]):
-        names = _apart([*mine["settings"]])
+        names = names_apart([*mine["settings"]])
         runs.loc[mine.index, "label"] = [f"{short(objective)} {one}".strip() for one in names]
     runs["cell"] = runs.groupby(_CELL).ngroup()
     _mark(frames)
@@ -75,13 +75,6 @@ def _origin(row: Any) -> dict[str, Any]:
         **{"metric": row.metric, "model.pretrained": row.pretrained},
         **{"task.loss": row.task.get("loss") or "", "training.select": row.weights},
     }
-
-
-def _apart(settings: list[dict[str, Any]]) -> list[str]:
-    """What sets each of some settings apart; equal ones have one name."""
-    distinct = [one for number, one in enumerate(settings) if one not in settings[:number]]
-    names = names_apart(distinct)
-    return [names[distinct.index(one)] for one in settings]
 
 
 def _constraint_kind(row: Any) -> str:

@@ -20,7 +20,7 @@ from cudt.sweep.studies import open_storage, own_storage, studies_of
 from cudt.sweep.worker import SweepOptions, work
 from cudt.tasks import alpaca
 from cudt.tasks.base import SPLITS
-from cudt.utils.errors import StopRequest, UserError
+from cudt.utils.errors import UserError
 from tests.sweeps import seeds, write_search
 
 PAIR = {
@@ -185,7 +185,7 @@ def train(loaded: scale.Scale, asked: SweepOptions) -> None:
     for experiment in loaded.experiments:
         for study in (studies := studies_of(experiment.sweep, storage)):
             study.enqueue()
-        work(studies, asked, StopRequest())
+        work(studies, asked)
 
 
 def stamps(out: Path) -> dict[str, int]:

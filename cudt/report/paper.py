@@ -140,8 +140,6 @@ def result_table(kind: PaperTable, rows: pd.DataFrame) -> TextTable:
         "Bold: better according to the 95 % interval of the paired difference, where both sides "
         f"have as many runs. No run yet for {len(rows) - len(filled)} of {len(rows)} numbers."
     ]
-    if filled["unit"].isin(["examples", "clips"]).any():
-        notes.append("Intervals of single runs say nothing about other training seeds.")
     for row in each(filled[filled["infeasible"] != ""]):
         place = f"{row.model} on {row.dataset}, L = {row.layers}, γ_train = {row.gamma_train:g}"
         notes.append(f"†: {place}: {row.infeasible}.")
@@ -152,8 +150,8 @@ def _entry(row: Any) -> str:
     """`**1.680**† (1.719, -0.039; 1 seed)`."""
     if not row.seeds:
         return f"({row.paper:.3f})"
-    ours = "not a number" if np.isnan(row.ours) else f"{row.ours:.3f}"
-    ours = (f"**{ours}**" if row.is_better else ours) + ("†" if row.infeasible else "")
+    ours = f"**{row.ours:.3f}**" if row.is_better else f"{row.ours:.3f}"
+    ours += "†" if row.infeasible else ""
     apart = "at other levels" if np.isnan(row.difference) else f"{row.difference:+.3f}"
     seeds = f"{row.seeds} seed{'s' if row.seeds > 1 else ''}"
     how = f"best of {row.best_of}" if row.best_of else seeds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ import pandas as pd
 
 from cudt.config.recipe import NamedRecipe
 from cudt.runs.info import RunInfo
-from cudt.runs.run import OWN, TABLES, Run, RunFolder, write_recipe
+from cudt.runs.run import OWN, TABLES, Run, write_recipe
 from tests.conftest import tiny_recipe
 
 #: The level that the tiny recipe trains at.
@@ -23,26 +22,6 @@ GAMMA_TRAIN = 0.4
 REACH = 0.05
 #: The RMSE of the noisy input itself at γ = 1 in runs of video.
 INPUT_RMSE = 45.0
-
-
-def raw_info(run: RunFolder) -> dict[str, Any]:
-    """The values of run.json as they are in the file."""
-    values: dict[str, Any] = json.loads((run.path / "run.json").read_text(encoding="utf-8"))
-    values.pop("sha256")
-    return values
-
-
-def changed_info(info: Mapping[str, Any], **changes: Any) -> RunInfo:
-    """A run.json with some values changed; a test names only the parts of `best` and `verdicts`
-    that matter."""
-    if "best" in changes:
-        changes["best"] = {**info["best"], **changes["best"]}
-    if "verdicts" in changes:
-        numbers = dict.fromkeys(("loss", "allowed", "violation", "standard_error", "slack"), 0.0)
-        changes["verdicts"] = [
-            {"layer": 1, **numbers, **dict(verdict)} for verdict in changes["verdicts"]
-        ]
-    return RunInfo.model_validate({**info, "files": {}, **changes})
 
 
 def keys(kind: str, gamma: float, seed: int = 0, split: str = "test") -> dict[str, Any]:
@@ -80,29 +59,28 @@ def make_run(
     `steps` are the shares of layer ratios of 0.51, 1.51 and 3. `overrides` are settings of its
     recipe, `validation` is the accuracy that a sweep measured at γ = 0, 1 …
     """
-    tiny = tiny_recipe(*overrides, objective=objective, seed=seed)
-    recipe = recipe or NamedRecipe(name, tiny.settings)
-    name = recipe.name
-    folder = out / f"{objective}-{recipe.identity()}"
-    run = Run(folder, recipe)
+    recipe = recipe or NamedRecipe(
+        name, tiny_recipe(*overrides, objective=objective, seed=seed).settings
+    )
+    run = Run(out / f"{objective}-{recipe.identity()}", recipe)
     write_recipe(run)
-    facts = {
-        "recipe": name,
-        "objective": objective,
-        "seed": seed,
-        "variant": recipe.identity(without_seed=True),
-    }
-    facts |= {"layers": len(losses), "rates": [0.1] * len(losses)}
-    run.update_info(changed_info(raw_info(trained), **{**facts, **info}))
-    shutil.copy(trained.path / "history.csv", folder)
+    shutil.copy(trained.path / "history.csv", run.path)
+    known = trained.info().model_dump()
+    facts = {"recipe": recipe.name, "objective": objective, "seed": seed, "files": {}}
+    facts |= {"variant": recipe.identity(without_seed=True)}
+    facts |= {"layers": len(losses), "rates": [0.1] * len(losses), **info}
+    # A test names only what matters of the best epoch and of the verdicts.
+    facts["best"] = {**known["best"], **info.get("best", {})}
+    numbers = dict.fromkeys(("loss", "allowed", "violation", "standard_error", "slack"), 0.0)
+    facts["verdicts"] = [{**numbers, **one} for one in info.get("verdicts", known["verdicts"])]
+    run.update_info(RunInfo.model_validate({**known, **facts}))
     trained_layers = trained.read_table("layers")
     run.write_table("layers", trained_layers[trained_layers["split"] == "validation"])
-    checked = [
-        {**keys("gaussian", g, split="validation"), "value": value, "n": 40}
-        for g, value in enumerate(validation)
-    ]
-    if checked:
-        add_rows(run, "ood", checked)
+    if validation:
+        add_rows(run, "ood", [
+            {**keys("gaussian", g, split="validation"), "value": value, "n": 40}
+            for g, value in enumerate(validation)
+        ])  # fmt: skip
     if accuracy is None:
         return run
     level = 0.0 if kind == "discrete" else GAMMA_TRAIN
@@ -112,16 +90,14 @@ def make_run(
         for gamma, values in accuracy.items()
         for seed, value in enumerate(values if isinstance(values, Sequence) else [values])
     ])  # fmt: skip
-    if not steps:
-        return run
-    ratios: np.ndarray[Any, Any] = np.repeat(
-        [0.51, 1.51, 3.0], [round(100 * share) for share in steps]
-    )
-    rows: dict[str, Any] = {**keys(kind, level), "id": [f"r{n}" for n in range(len(ratios))]}
-    rows |= {"group": rows["id"], "weight": 1.0}
-    for layer in range(1, len(losses) + 1):
-        rows |= {f"loss_{layer}": ratios ** (layer - 1), f"score_{layer}": 0.5}
-    run.write_examples(pd.DataFrame(rows))
+    if steps:
+        shares = [round(100 * share) for share in steps]
+        ratios: Any = np.repeat([0.51, 1.51, 3.0], shares)
+        rows = pd.DataFrame({"id": [f"r{n}" for n in range(len(ratios))], "weight": 1.0})
+        rows = rows.assign(**keys(kind, level), group=rows["id"])
+        for layer in range(1, len(losses) + 1):
+            rows[f"loss_{layer}"], rows[f"score_{layer}"] = ratios ** (layer - 1), 0.5
+        run.write_examples(rows)
     return run
 
 
@@ -178,22 +154,18 @@ def make_scored_run(
     n = len(next(iter(scores.values())))
     weights = np.ones(n) if weights is None else weights
     ids = [f"test-{number}" for number in range(n)] if ids is None else ids
-    by_level = {gamma: values.reshape(n, -1) for gamma, values in scores.items()}
-    curve = {
-        gamma: (weights @ values / weights.sum()).tolist() for gamma, values in by_level.items()
-    }
+    columns = {gamma: values.reshape(n, -1) for gamma, values in scores.items()}
+    curve = {g: (weights @ values / weights.sum()).tolist() for g, values in columns.items()}
     if root:
-        run = make_video_run(
-            trained, out, {g: math.sqrt(mean) for g, (mean,) in curve.items()}, kind=kind, **changes
-        )
+        rmse = {gamma: math.sqrt(mean) for gamma, (mean,) in curve.items()}
+        run = make_video_run(trained, out, rmse, kind=kind, **changes)
     else:
         run = make_run(trained, out, curve, kind=kind, **changes)
-    last = run.finished_info().layers
-    rows = []
-    for gamma, values in by_level.items():
-        for seed in range(values.shape[1]):
-            columns = {**keys(kind, gamma, seed), "id": ids, "group": ids, "weight": weights}
+    last, rows = run.finished_info().layers, []
+    for gamma, values in columns.items():
+        for seed, mine in enumerate(values.T):
+            facts = {**keys(kind, gamma, seed), "id": ids, "group": ids, "weight": weights}
             losses = {f"loss_{layer}": 1.0 for layer in range(1, last + 1)}
-            rows.append(pd.DataFrame({**columns, **losses, f"score_{last}": values[:, seed]}))
+            rows.append(pd.DataFrame({**facts, **losses, f"score_{last}": mine}))
     run.write_examples(pd.concat(rows, ignore_index=True))
     return run

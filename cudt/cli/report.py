@@ -54,7 +54,7 @@ def report(
     made = write_report(folder or [Path("outputs")], out, figure or [], named)
     from cudt.report.tables import terminal_table
 
-    options.make_console().print(terminal_table(made.table))
+    options.print_table(terminal_table(made.table), left=["recipe", "objective", "noise"])
 
 
 def write_report(
@@ -69,7 +69,7 @@ def write_report(
     console = options.make_console()
     with console.status("reading runs, comparing them, drawing figures"):
         made = reports.write(folders, out, figures, formats)
-    for warning in made.warnings:
+    for warning in made.frames.warnings:
         options.say(f"warning: {warning}", stderr=True)
     if made.verdict:
         console.print(made.verdict)

@@ -35,15 +35,9 @@ class Report:
     frames: Frames
     table: pd.DataFrame
     tables: list[TextTable]
-    warnings: list[str]
     page: Path
     verdict: str
     """What the comparisons with ERM say, in a sentence; empty without one."""
-
-    @property
-    def table_path(self) -> Path:
-        """table.csv."""
-        return self.page.with_name("table.csv")
 
 
 def write(
@@ -74,10 +68,8 @@ def write(
     shown, long = paper.tables(differences)
     if comparisons:
         shown.insert(0, tables.comparison_table(found.runs, comparisons))
-    made = Report(
-        *(found, numbers["table"], shown, found.warnings),
-        *(out / "index.html", paired.verdict(comparisons)),
-    )
+    verdict = paired.verdict(comparisons)
+    made = Report(found, numbers["table"], shown, out / "index.html", verdict)
     files = {f"{name}.csv": table for name, table in numbers.items() if len(table)}
     files |= {f"tables/{name}.csv": table for name, table in long.items()}
     out.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,16 @@ import numpy as np
 import pandas as pd
 
 from cudt.config.levels import GAMMA, scale_of, training_level
-from cudt.report.compare import BASELINE, CONSTRAINED, Choice, Side, choices, in_order, short
+from cudt.report.compare import (
+    BASELINE,
+    CONSTRAINED,
+    Side,
+    choices,
+    criterion,
+    in_order,
+    short,
+    without_ablations,
+)
 from cudt.report.frames import Frames
 
 #: Colour of Okabe and Ito's palette and dash of each objective that comes with cudt.
@@ -23,8 +32,6 @@ _STYLES = {
 }
 #: For all other objectives.
 _OTHER = ("#CC79A7", [8, 3, 2, 3])
-#: From light to dark, for values that have an order; a print in grey keeps it.
-_SHADES = np.array([[230, 180, 30], [120, 150, 110], [30, 80, 160]])
 #: γ_train of the paper's Figure 1, its main results on video and Llama, by metric.
 PAPER_LEVELS = {"accuracy": 0.2, "RMSE": 0.13, "token accuracy": 0.25}
 #: More bands than these overlap to one grey patch; of more lines, the legend has the ends.
@@ -115,13 +122,6 @@ class View:
         made = [View(self.frames.of(mine), str(name)) for name, mine in parts]
         return [replace(one, kind=one.kinds[0]) for one in made if one.kinds]
 
-    @cached_property
-    def choices(self) -> list[Choice]:
-        """The runs that represent each objective, of each cell, as the tables compare them."""
-        every = choices(self.runs, self.kind)
-        shown = [{n: side for n, side in one.sides.items() if side.runs} for one in every]
-        return [replace(one, sides=mine) for one, mine in zip(every, shown, strict=True) if mine]
-
     def pair(self, gamma: float | None = None, *, own_depths: bool = False) -> dict[str, Side]:
         """The runs of each objective, all of one cell: a row of the page's first table.
 
@@ -130,28 +130,30 @@ class View:
         one for all, or each objective's own, as in the paper's grids.
         """
         wanted = PAPER_LEVELS.get(self.metric) if gamma is None else gamma
+        rank = criterion(without_ablations(self.runs))
 
-        def kind(one: Choice) -> tuple[Any, ...]:
-            runs = self.runs.loc[runs_of(one.sides)]
-            trained, n_models = runs["gamma_train"].iloc[0], runs["model_text"].nunique()
-            is_comparison = BASELINE in one.sides and bool(runs["is_constrained"].any())
-            is_paper = bool(runs["is_published"].all())
-            return is_comparison, trained == wanted, trained, is_paper, n_models == 1
+        def kind(sides: Sides) -> tuple[Any, ...]:
+            runs = self.runs.loc[runs_of(sides)]
+            trained, is_paper = runs["gamma_train"].iloc[0], bool(runs["is_published"].all())
+            is_comparison = BASELINE in sides and bool(runs["is_constrained"].any())
+            # Of other comparisons, those of equal models are fairer.
+            is_fair = runs["model_text"].nunique() == 1
+            return is_comparison, trained == wanted, trained, is_paper, is_fair
 
-        def score(one: Choice) -> tuple[float, int]:
-            score = one.scores.get(CONSTRAINED, min(one.scores[name] for name in one.sides))
-            return -score, self.frames.row(one.members[0]).n_layers
+        def score(side: Side) -> float:
+            return float(rank[side.runs].mean())
 
-        ranked = sorted(self.choices, key=lambda one: (kind(one), score(one)))
-        if not ranked:
-            return {}
-        best = ranked[-1]
-        alike = [one for one in ranked if kind(one) == kind(best)] if own_depths else [best]
-        sides = {}
-        for name in in_order(best.sides):
-            mine = [one for one in alike if name in one.sides]
-            sides[name] = min(mine, key=lambda one: one.scores[name]).sides[name]
-        return sides
+        def order(sides: Sides) -> tuple[Any, ...]:
+            best = sides.get(CONSTRAINED) or min(sides.values(), key=score)
+            return kind(sides), -score(best), self.frames.row(best.runs[0]).n_layers
+
+        ranked = sorted(choices(self.runs, self.kind), key=order)
+        alike = [sides for sides in ranked if kind(sides) == kind(ranked[-1])]
+        shown = {}
+        for name in in_order(ranked[-1]) if ranked else []:
+            sides = [one[name] for one in (alike if own_depths else ranked[-1:]) if name in one]
+            shown[name] = min(sides, key=score)
+        return shown
 
     def losses(self, lines: Sequence[Line], title: Any = "Loss by layer", **options: Any) -> Any:
         """A panel of the test loss of each layer at the level of training."""
@@ -181,12 +183,9 @@ class View:
         return chart + own + text.encode(**at) if len(noisy) else chart
 
     def trained_at(self, sides: Sides) -> str:
-        """γ_train of what is shown: `, γ_train = 0.4`; and the paper's, where its runs differ."""
-        runs = self.runs.loc[runs_of(sides)]
-        levels, paper = {*runs["gamma_train"]}, PAPER_LEVELS.get(self.metric)
-        is_other = bool(runs["is_published"].any()) and levels != {paper}
-        note = f" (paper's figure: {paper:g})" if is_other and paper else ""
-        return f", γ_train = {', '.join(f'{level:g}' for level in sorted(levels))}{note}"
+        """γ_train of what is shown: `, γ_train = 0.4`."""
+        levels = sorted({*self.runs["gamma_train"].loc[runs_of(sides)]})
+        return f", γ_train = {', '.join(f'{level:g}' for level in levels)}"
 
 
 def runs_of(sides: Sides) -> list[int]:
@@ -201,6 +200,7 @@ class Line:
     label: str
     runs: list[int]
     color: str
+    """Empty for a line of an ordered set, which has colours from dark to light."""
     dash: list[int]
 
 
@@ -216,12 +216,8 @@ def lines_of(sides: Sides) -> list[Line]:
 
 
 def shaded(parts: Mapping[str, list[int]], dash: Sequence[int] = (1, 0)) -> list[Line]:
-    """Lines for values that have an order, from light to dark."""
-    lines, ends = [], np.arange(len(_SHADES))
-    for at, (label, runs) in zip(np.linspace(0, 2, len(parts)), parts.items(), strict=True):
-        red, green, blue = (round(np.interp(at, ends, shades)) for shades in _SHADES.T)
-        lines.append(Line(label, runs, f"#{red:02x}{green:02x}{blue:02x}", [*dash]))
-    return lines
+    """Lines for values that have an order."""
+    return [Line(label, runs, "", [*dash]) for label, runs in parts.items()]
 
 
 def averaged(table: pd.DataFrame, lines: Sequence[Line], x: str, y: str) -> pd.DataFrame:
@@ -229,17 +225,20 @@ def averaged(table: pd.DataFrame, lines: Sequence[Line], x: str, y: str) -> pd.D
 
     The band is one standard deviation over seeds, or a single run's own 95 % interval.
     """
-    parts = [pd.DataFrame(columns=["line", "x", "y", "low", "high"])]
-    for line in lines:
-        mine = table[table["run"].isin(line.runs)]
-        found = mine.groupby(x)[y].agg(["mean", "std", "size", "count"])
-        found = found[(found["size"] == len(line.runs)) & (found["count"] == found["size"])]
-        low, high = found["mean"] - found["std"], found["mean"] + found["std"]
-        if len(line.runs) == 1 and y == "value":
-            low, high = (mine.set_index(x)[end].reindex(found.index) for end in ("low", "high"))
-        part = {"line": line.label, "x": found.index, "y": found["mean"], "low": low, "high": high}
-        parts.append(pd.DataFrame(part).reset_index(drop=True))
-    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+    pairs = [(line.label, run) for line in lines for run in line.runs]
+    members = pd.DataFrame(pairs, columns=["line", "run"]).astype({"run": int})
+    grouped = members.merge(table, on="run").groupby(["line", x])
+    rows = spread(grouped[y])
+    if y == "value":
+        rows = rows.fillna(grouped[["low", "high"]].first())
+    n_runs = rows.index.get_level_values("line").map(members["line"].value_counts())
+    return rows[grouped[y].count() == n_runs].rename_axis(["line", "x"]).reset_index()
+
+
+def spread(grouped: Any) -> pd.DataFrame:
+    """Mean and standard deviation of groups of numbers: y, low, high."""
+    mean, deviation = grouped.mean(), grouped.std()
+    return pd.DataFrame({"y": mean, "low": mean - deviation, "high": mean + deviation})
 
 
 def panel(
@@ -253,7 +252,6 @@ def panel(
     is_log_x: bool = False,
     bars: bool = False,
     dots: bool = True,
-    domain: tuple[float, float] | None = None,
     size: tuple[int, int] = (300, 210),
 ) -> Any:
     """Lines with bands, or with error bars; `x` and `y` are the titles of the axes.
@@ -264,16 +262,12 @@ def panel(
     is_log = y.startswith("test loss") and rows["y"].max() > 20 * rows["y"].min() > 0
     if is_log:
         rows = rows.assign(low=rows["low"].where(rows["low"] > 0))
-    ticks: dict[str, Any] = {"tickCount": 6}
-    if len(rows) and x.startswith("layer"):
-        first, last = int(rows["x"].min()), int(rows["x"].max())
-        ticks = {"format": "d", "values": [*range(first, last + 1, 1 + (last - first) // 10)]}
+    ticks = alt.Axis(tickCount=6, tickMinStep=1 if x.startswith("layer") else 0)
     x_scale = alt.Scale(type="log" if is_log_x else "linear", zero=False, nice=False, padding=6)
-    ends: dict[str, Any] = {} if domain is None else {"domain": domain}
-    y_scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=not is_log, **ends)
+    y_scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=not is_log)
+    at_x = alt.X("x:Q", title=x, scale=x_scale, axis=ticks)
     # Large numbers as 10k and 2M.
     number = alt.Axis(format="~s") if rows["y"].max() >= 10_000 else alt.Axis()
-    at_x = alt.X("x:Q", title=x, scale=x_scale, axis=alt.Axis(**ticks))
     at_y, low = (alt.Y(f"{end}:Q", title=y, scale=y_scale, axis=number) for end in ("y", "low"))
     stroke, dash, fill = _line_scales(lines)
     tooltip = [
@@ -299,16 +293,17 @@ def panel(
 
 def _line_scales(lines: Sequence[Line]) -> tuple[Any, Any, Any]:
     """Stroke and dash of lines, with a legend below; and the fill of their dots and bands."""
-    labels = [line.label for line in lines]
+    labels, colors = [line.label for line in lines], [line.color for line in lines]
     shown = [labels[0], labels[-1]] if len(labels) > _MOST_NAMED else labels
     below: dict[str, Any] = {"title": None, "orient": "bottom", "columns": 3}
     legend = alt.Legend(values=shown, symbolSize=500, labelLimit=400, **below)
-    colors = alt.Scale(domain=labels, range=[line.color for line in lines])
+    palette: Any = {"range": colors} if any(colors) else {"scheme": "viridis"}
+    color = alt.Scale(domain=labels, **palette)
     dashes = alt.Scale(domain=labels, range=[line.dash for line in lines])
     return (
-        alt.Stroke("line:N", scale=colors, legend=legend),
+        alt.Stroke("line:N", scale=color, legend=legend),
         alt.StrokeDash("line:N", scale=dashes, legend=legend),
-        alt.Fill("line:N", scale=colors, legend=None),
+        alt.Fill("line:N", scale=color, legend=None),
     )
 
 

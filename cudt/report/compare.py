@@ -42,45 +42,39 @@ _PAPER_KIND = {"descent.form": "linear", "descent.gradient": "full", "descent.de
 _FREE = ("descent.", "noise.gamma_train", "training.log_every", "training.checkpoint_every")
 #: Models that the paper has in several depths; it has pretrained ones as a whole.
 OF_ANY_DEPTH = ("DUST", "UT")
-#: What runs must share to be compared; its first columns name their family.
-_CELL = ["recipe", "metric", "origin", "task_text", "n_layers", "gamma_train"]
+#: What runs must share to be compared.
+_CELL = ["family", "task_text", "n_layers", "gamma_train"]
 
 
 def assign(frames: Frames) -> None:
     """Add the columns that say who is compared with whom."""
     runs = frames.runs
-    runs["group"] = [*zip(*(runs[name] for name in GROUP), strict=True)]
     rows = each(runs)
-    runs["task_text"] = [json.dumps(row.task) for row in rows]
-    runs["origin"] = [_origin(row) for row in rows]
-    runs["cell"] = runs.groupby(_CELL).ngroup()
+    runs["group"] = [*zip(*(runs[name] for name in GROUP), strict=True)]
     runs["is_constrained"] = [is_constrained(row.objective) for row in rows]
     runs["failing"] = [row.failing if is_constrained(row.objective) else {} for row in rows]
     runs["is_published"] = [_is_published(row) for row in rows]
     runs["constraints"] = [_constraint_kind(row) for row in rows]
+    runs["task_text"] = [json.dumps(row.task) for row in rows]
     runs["model_text"] = [json.dumps(row.model, sort_keys=True) for row in rows]
     noises = frames.points.groupby("run")["perturbation"].unique().map(tuple)
     runs["noises"] = [noises.get(run, ()) for run in runs.index]
     for recipe, mine in runs.groupby("recipe"):
-        parts = dict(iter(mine.groupby(_CELL[1:3], sort=False)))
-        apart = names_apart([{"metric": metric, **json.loads(text)} for metric, text in parts])
-        for name, part in zip(apart, parts.values(), strict=True):
-            runs.loc[part.index, "family"] = f"{recipe}, {name}" if name else recipe
-        for objective, own in mine.groupby("objective"):
-            groups = own.drop_duplicates("group")
-            texts = names_apart([*groups["settings"]])
-            named = dict(zip(groups["group"], texts, strict=True))
-            labels = [f"{short(objective)} {named[group]}".strip() for group in own["group"]]
-            runs.loc[own.index, "label"] = labels
+        names = names_apart([_origin(row) for row in each(mine)])
+        runs.loc[mine.index, "family"] = [", ".join(filter(None, (recipe, one))) for one in names]
+    for (_, objective), mine in runs.groupby(["recipe", "objective"]):
+        names = names_apart([*mine["settings"]])
+        runs.loc[mine.index, "label"] = [f"{short(objective)} {one}".strip() for one in names]
+    runs["cell"] = runs.groupby(_CELL).ngroup()
     _mark(frames)
 
 
-def _origin(row: Any) -> str:
-    """What sets families of a recipe apart, as JSON."""
-    pretrained, loss = row.pretrained, row.task.get("loss") or ""
-    return json.dumps({
-        "model.pretrained": pretrained, "task.loss": loss, "training.select": row.weights
-    })  # fmt: skip
+def _origin(row: Any) -> dict[str, Any]:
+    """What sets families of a recipe apart."""
+    return {
+        **{"metric": row.metric, "model.pretrained": row.pretrained},
+        **{"task.loss": row.task.get("loss") or "", "training.select": row.weights},
+    }
 
 
 def _constraint_kind(row: Any) -> str:
@@ -122,13 +116,10 @@ def _mark(frames: Frames) -> None:
                   nothing, or to a search that a later sweep repeats on seeds of its own
     """
     runs = frames.runs
-    known = {f"{path.parent.name}/{path.name}": run for run, path in runs["path"].items()}
-    measures: dict[int, set[str]] = {}
+    names = pd.Series([f"{path.parent.name}/{path.name}" for path in runs["path"]], runs.index)
     ablated, compared, searched, repeated = (set[int]() for _ in range(4))
     for sweep in frames.sweeps:
-        mine = {known[name] for name in sweep.finished["run"].dropna() if name in known}
-        for run in mine:
-            measures.setdefault(run, set()).add(sweep.info["measure"])
+        mine = {*names.index[names.isin(sweep.runs)]}
         is_comparison = runs.loc[[*mine], "objective"].nunique() > 1
         (compared if is_comparison else ablated).update(mine)
         (searched if sweep.is_search else repeated).update(mine)
@@ -136,8 +127,8 @@ def _mark(frames: Frames) -> None:
     places = dict(zip(runs.index, zip(runs["cell"], runs["objective"], strict=True), strict=True))
     anew = {places[run] for run in repeated - ablated}
     replaced = {run for run in searched - repeated if places[run] in anew}
-    for run, found in measures.items():
-        runs.loc[run, "measure"] = found.pop() if len(found) == 1 else ""
+    measures = [{one.measure for one in frames.sweeps if name in one.runs} for name in names]
+    runs["measure"] = [found.pop() if len(found) == 1 else "" for found in measures]
     runs["is_repeated"] = runs.index.isin(repeated)
     runs["is_ablation"] = runs.index.isin(ablated | replaced)
 
@@ -188,52 +179,36 @@ class Side:
         return f"best of {self.best_of}" if self.best_of else f"{n} seed{'s' if n > 1 else ''}"
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The runs that represent each objective of a comparison; or of a cell, where there is none."""
-
-    members: list[int]
-    """All runs that were compared or selected from."""
-    sides: Mapping[str, Side]
-    scores: Mapping[str, float]
-    """Of each objective on validation data, the lower the better."""
-
-
-def choices(runs: pd.DataFrame, noise: str) -> list[Choice]:
-    """Each comparison of each cell under a kind of noise, and each cell without a comparison."""
-    runs = without_ablations(runs)
-    made, rank = [], criterion(runs)
-    for _, mine in runs.groupby("cell"):
+def choices(runs: pd.DataFrame, noise: str) -> list[dict[str, Side]]:
+    """The runs that represent each objective of each comparison under a kind of noise, and of each
+    cell without one.
+    """
+    made = []
+    for _, mine in without_ablations(runs).groupby("cell"):
         others = mine[~mine["objective"].isin(SIDES)]
         for match in matches(mine) or [[*mine.index]]:
             like = others[others["model_text"].isin(runs.loc[match, "model_text"])]
             rivals = (like if len(like) else others).index.difference(match)
             sides = choose(mine.loc[[*match, *rivals]], noise)
-            scores = {name: float(rank[side.runs].mean()) for name, side in sides.items()}
-            made.append(Choice(match, sides, scores))
-    return made
+            made.append({name: side for name, side in sides.items() if side.runs})
+    return [sides for sides in made if sides]
 
 
 def matches(runs: pd.DataFrame) -> list[list[int]]:
     """The runs of each comparison of constrained with ERM among the runs of one cell.
 
     ERM is compared with the constrained runs of the same model settings (the paper's unconstrained
-    DUST shares one dictionary between layers), or with all of the cell where there are none. Where
-    a sweep repeats both on several seeds, their numbers of epochs must agree, too.
+    DUST shares one dictionary between layers), or with all of the cell where there are none.
     """
-    rows, found = each(runs), []
-    constrained, baseline = ([row for row in rows if row.objective == side] for side in SIDES)
-    trained = {row.Index: (row.model_text, row.epochs if row.is_repeated else None) for row in rows}
-    for key in dict.fromkeys(trained[row.Index] for row in baseline):
-        same = [row for row in constrained if row.model_text == key[0]]
-        as_long = [row for row in same if len({key[1], trained[row.Index][1]} - {None}) < 2]
-        erm = [row.Index for row in baseline if trained[row.Index] == key]
+    found = []
+    constrained, baseline = (runs[runs["objective"] == side] for side in SIDES)
+    for model, erm in baseline.groupby("model_text", sort=False):
+        like = constrained[constrained["model_text"] == model]
+        rivals = like if len(like) else constrained
         # Settings that a sweep repeats were not chosen among others, so each has its own row.
-        methods: dict[Any, list[int]] = {}
-        for row in as_long or same or constrained:
-            method = row.constraints, row.group if row.is_repeated else None
-            methods.setdefault(method, []).append(row.Index)
-        found += [[*mine, *erm] for mine in methods.values()]
+        methods = rivals["constraints"].where(~rivals["is_repeated"], rivals["variant"])
+        for _, mine in rivals.groupby(methods, sort=False):
+            found.append([*mine.index, *erm.index])
     return found
 
 

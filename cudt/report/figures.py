@@ -4,6 +4,7 @@ charts: to add one, write it here and name it in `FIGURES`.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from cudt.report import charts
 from cudt.report.charts import Drawing, Figure, Sides, View, averaged, panel, side_by_side
 from cudt.report.compare import BASELINE, failing_layers, in_order, is_constrained, short
 from cudt.report.frames import each
-from cudt.report.paired import Quantities
+from cudt.report.paired import over_levels
 from cudt.utils.files import file_name
 
 #: γ_train of the paper's grids for text and for video, by metric.
@@ -33,8 +34,8 @@ _TRADEOFFS = (
 )
 #: Settings that have figures of their own, so that no ablation is drawn of them.
 _NOT_ABLATED = ("noise.gamma_train", "model.layers")
-#: Values of a setting that make an ablation; panels of one figure; points of one line over training.
-_FEWEST_VALUES, _MOST_PANELS, _MOST_POINTS = 3, 12, 60
+#: Values of a setting that make an ablation; points of one line over training.
+_FEWEST_VALUES, _MOST_POINTS = 3, 60
 _SMALL = (230, 180)
 #: What the constraints of an infeasible run allow.
 _ALLOWED = charts.Line("loss allowed, ± 2 standard errors", [], charts.GREY, [1, 2])
@@ -59,11 +60,12 @@ def descent_and_robustness(view: View) -> Iterator[Drawing]:
 
 def layer_ratios(view: View) -> Iterator[Drawing]:
     """Density and distribution of f_l / f_{l−1} over examples."""
-    bins = view.frames.bins
-    mine = bins[(bins["perturbation"] == view.kind) & (bins["right"] < np.inf)]
-    sides = view.of(sorted({*mine["run"]})).pair() if len(mine) else {}
-    if not sides:
+    sides = view.pair()
+    found = [view.frames.bins(run, view.kind) for run in charts.runs_of(sides)]
+    bins = pd.concat(found) if found else pd.DataFrame()
+    if bins.empty:
         return
+    mine = bins[bins["right"] < np.inf]
     lines, x = charts.lines_of(sides), "ratio f_l / f_(l−1) of an example"
     width = mine["right"] - mine["left"]
     density = mine.assign(x=mine["left"] + width / 2, share=mine["share"] / width)
@@ -120,7 +122,7 @@ def constraints_kept(view: View) -> Iterator[Drawing]:
     lines, depth = charts.lines_of(sides), view.frames.row(counts[0]["run"]).n_layers
     rows = averaged(pd.DataFrame(counts), lines, "gamma", "kept")
     rows = rows.assign(low=rows["low"].clip(lower=0), high=rows["high"].clip(upper=depth))
-    chart = panel(rows, lines, view.axis, f"constraints kept, of {depth}", domain=(0, depth))
+    chart = panel(rows, lines, view.axis, f"constraints kept, of {depth}")
     caption = f"{view.name}: constraints kept on test data under {view.kind} noise"
     yield Drawing(chart, caption + view.trained_at(sides))
 
@@ -133,9 +135,7 @@ def training_levels(view: View) -> Iterator[Drawing]:
         return
     depth = counts[counts == counts.max()].index.max()
     deep = paper[paper["n_layers"] == depth]
-    levels = np.array(sorted({*deep["gamma_train"]}))
-    spread = np.linspace(0, len(levels) - 1, min(len(levels), 9)).round().astype(int)
-    views = [view.of(deep.index[deep["gamma_train"] == level]) for level in levels[spread]]
+    views = [view.of(mine.index) for _, mine in deep.groupby("gamma_train")]
     caption = f"{view.name}: {view.metric} under {view.kind} noise by γ_train"
     yield Drawing(_panels([(one, one.pair(), "") for one in views]), caption)
 
@@ -189,12 +189,9 @@ def by_depth(view: View) -> Iterator[Drawing]:
         panels.append(side_by_side([left, right]))
         for depth, run in ((depth, run) for depth, runs in depths.items() for run in runs):
             curve = view.frames.curve(run, view.kind)
-            wanted = Quantities.over([*curve], view.kind, level)
-            rows.append({"line": line.label, "x": depth, **wanted.named([*curve.values()])})
+            rows.append({"line": line.label, "x": depth, **over_levels(curve, view.kind, level)})
     for y, title in (("mean", f"mean {view.metric} over levels"), ("auc", "area under the curve")):
-        grouped = pd.DataFrame(rows).groupby(["line", "x"])[y]
-        mean, spread = grouped.mean(), grouped.std()
-        ends = pd.DataFrame({"y": mean, "low": mean - spread, "high": mean + spread})
+        ends = charts.spread(pd.DataFrame(rows).groupby(["line", "x"])[y])
         sums.append(panel(ends.reset_index(), plain, "layers L", title, bars=True))
     caption = f"{view.name}: by depth, γ_train = {level:g}, {view.kind} noise"
     yield Drawing(charts.stacked([*panels, side_by_side(sums)]), caption)
@@ -219,14 +216,8 @@ def ablations(view: View) -> Iterator[Drawing]:
         title = symbol(key) if symbol(key) == key else f"{symbol(key)} ({key})"
         by_level = charts.shaded({name: [] for name in names.values()})
         is_log = min(mine) > 0 and max(mine) > 20 * min(mine)
-        effect = panel(
-            at.dropna(subset="line"),
-            by_level,
-            title,
-            f"test {view.metric}",
-            bars=True,
-            is_log_x=is_log,
-        )
+        at, y = at.dropna(subset="line"), f"test {view.metric}"
+        effect = panel(at, by_level, title, y, bars=True, is_log_x=is_log)
         below = side_by_side([view.losses(lines), view.curves(lines, f"Under {view.kind} noise")])
         caption = f"{view.name}: {view.metric} against {title}, all else equal"
         yield Drawing(charts.stacked([effect, below]), caption, file_name(key))
@@ -286,30 +277,25 @@ def grid(view: View) -> Iterator[Drawing]:
     for one in view.families():
         together.setdefault((one.metric, one.kind), []).append(one)
     for (metric, kind), members in together.items():
-        members.sort(key=lambda one: one.name)
         level = _GRID_LEVELS.get(metric)
-        paper = "" if level is None else f"; the paper's figure has γ_train = {level:g}"
-        caption = f"{metric} under {kind} noise by recipe, each objective at its best depth{paper}"
-        for start in range(0, len(members) if len(members) > 1 else 0, _MOST_PANELS):
-            page = members[start : start + _MOST_PANELS]
-            chart = _panels([(one, one.pair(level, own_depths=True), one.name) for one in page])
-            number = f"-{1 + start // _MOST_PANELS}" if len(members) > _MOST_PANELS else ""
-            yield Drawing(chart, caption, f"{file_name(metric)}-{kind}{number}")
+        shown = [(one, one.pair(level, own_depths=True), one.name) for one in members]
+        caption = f"{metric} under {kind} noise by recipe, each objective at its best depth"
+        if len(members) > 1:
+            yield Drawing(_panels(shown), caption, f"{file_name(metric)}-{kind}")
 
 
 def tradeoffs(view: View) -> Iterator[Drawing]:
     """The three settings in which the paper shows a trade-off between ID and OOD quality."""
-    shown, papers, paper = [], [], view.runs[view.runs["is_published"]]
-    named = [(one["model"], one["dataset"]) for one in paper["published"]]
+    places: dict[Any, list[int]] = {}
+    for run in each(view.runs[view.runs["is_published"]]):
+        place = run.published["model"], run.published["dataset"], run.n_layers
+        places.setdefault(place, []).append(run.Index)
+    shown = []
     for model, dataset, layers, gamma in _TRADEOFFS:
-        mine = paper.loc[[one == (model, dataset) for one in named]]
-        deep = mine[mine["n_layers"] == layers]
-        families = view.of((deep if len(deep) else mine).index).families()
+        families = view.of(places.get((model, dataset, layers), [])).families()
         shown += [(one, one.pair(gamma), f"{model} on {dataset}") for one in families]
-        papers.append(f"{model} on {dataset}: L = {layers}, γ_train = {gamma:g}")
     if shown:
-        caption = f"In and out of distribution in the paper's settings ({', '.join(papers)})"
-        yield Drawing(_panels(shown), caption)
+        yield Drawing(_panels(shown), "In and out of distribution in the paper's settings")
 
 
 def infeasible_runs(view: View) -> Iterator[Drawing]:
@@ -317,29 +303,27 @@ def infeasible_runs(view: View) -> Iterator[Drawing]:
     layer was allowed, the metric under noise, and the metric (PSNR for RMSE) by layer.
     """
 
-    def rank(row: Any) -> tuple[bool, int, int]:
-        violated, relaxed = (len(row.failing.get(word, [])) for word in ("violated", "relaxed"))
-        return bool(row.noises), violated, relaxed
+    def rank(row: Any) -> list[int]:
+        return [len(row.failing.get(word, [])) for word in ("violated", "relaxed")]
 
-    rows, shown = [], set[str]()
-    for row in sorted((row for row in each(view.runs) if row.failing), key=rank, reverse=True):
-        if row.family in shown or len(shown) == 4:
+    rows = []
+    for one in view.families():
+        worst = max(each(one.evaluated), key=rank)
+        if not worst.failing:
             continue
-        shown.add(row.family)
-        kind = row.kind if row.kind in row.noises else next(iter(row.noises), row.kind)
-        one = View(view.frames, row.family, kind)
-        erm = one.of(view.runs.index[view.runs["cell"] == row.cell]).pair().get(BASELINE)
-        lines = [charts.plain_line(row.objective, [row.Index])]
+        cell = one.runs.index[one.runs["cell"] == worst.cell]
+        erm = one.of(cell).pair().get(BASELINE)
+        lines = [charts.plain_line(worst.objective, [worst.Index])]
         lines.append(charts.plain_line(BASELINE, erm.runs[:1] if erm else ()))
-        panels = [_verdicts(one, row, lines)]
-        lines.append(_ALLOWED)
-        if row.noises:
-            table, metric = one.layers[one.layers["is_trained"]], row.metric
-            if metric == "RMSE":
-                table, metric = table.assign(metric=psnr(table["metric"])), "PSNR (dB)"
-            by_layer = averaged(table, lines, "layer", "metric")
-            panels.append(one.curves(lines, "Under noise", size=_SMALL))
-            panels.append(panel(by_layer, lines, "layer", f"test {metric}", size=_SMALL))
+        table, metric = one.layers[one.layers["is_trained"]], worst.metric
+        if metric == "RMSE":
+            table, metric = table.assign(metric=psnr(table["metric"])), "PSNR (dB)"
+        by_layer = averaged(table, lines, "layer", "metric")
+        panels = [
+            _verdicts(one, worst, lines),
+            one.curves([*lines, _ALLOWED], "Under noise", size=_SMALL),
+            panel(by_layer, [*lines, _ALLOWED], "layer", f"test {metric}", size=_SMALL),
+        ]
         rows.append(side_by_side(panels))
     if rows:
         caption = "Infeasible runs next to ERM: of each recipe, the run with most violated layers"
@@ -355,11 +339,11 @@ def _verdicts(view: View, row: Any, lines: Sequence[charts.Line]) -> Any:
         for one in view.frames.row(run).verdicts
     ]
     for one in row.verdicts:
-        allowed = {"line": _ALLOWED.label, "x": one.layer, "y": one.allowed}
         free = TOLERANCE * one.standard_error
-        found.append({**allowed, "low": one.allowed - free, "high": one.allowed + free})
-    failing = failing_layers(row.failing)
-    title = [view.name, failing if len(failing) <= 44 else f"{failing[:43]}…"]
+        ends = {"low": one.allowed - free, "high": one.allowed + free}
+        found.append({"line": _ALLOWED.label, "x": one.layer, "y": one.allowed, **ends})
+    # A longer title would push the panels apart.
+    title = [view.name, textwrap.shorten(failing_layers(row.failing), 44, placeholder=" …")]
     rows, every = pd.DataFrame(found), [*lines, _ALLOWED]
     return panel(rows, every, "layer", "validation loss", title, bars=True, size=_SMALL)
 
@@ -385,9 +369,9 @@ def average_descent(view: View) -> Iterator[Drawing]:
     found, panels = pd.concat(logs), []
     for metric, mine in found.groupby("metric"):
         objectives = in_order(mine["objective"])
-        grouped = mine.assign(line=mine["objective"].map(short)).groupby(["line", "x"])["log"]
-        mean, spread = grouped.mean(), grouped.std()
-        ends = pd.DataFrame({"y": mean, "low": mean - spread, "high": mean + spread})
+        ends = charts.spread(
+            mine.groupby([mine["objective"].map(short).rename("line"), "x"])["log"]
+        )
         counts = mine["objective"].value_counts() // len(steps)
         title = [metric, ", ".join(f"{counts[name]} {short(name)}" for name in objectives)]
         lines = [charts.plain_line(name) for name in objectives]

@@ -3,10 +3,9 @@
     runs      one row a run: what it is, what came out of training, all its settings
     points    run × noise × γ: the metric with its interval, averaged over noise seeds
     layers    run × split × noise × γ × layer: loss and metric
-    bins      run × noise × bin: the histogram of layer ratios of single test examples
     history   run × update × layer: what training logged, read when a figure asks for it
 
-Scores of single examples are read like `history`.
+What needs single examples, their scores and ratios of layers, is read like `history`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -26,7 +25,7 @@ from cudt.config.differences import flat_values
 from cudt.config.levels import distribution, training_level
 from cudt.evaluation import tables
 from cudt.runs.info import FinishedInfo
-from cudt.runs.run import OWN, RunFolder, find_runs
+from cudt.runs.run import EXAMPLES, OWN, RunFolder, find_runs
 from cudt.utils.errors import UserError
 from cudt.utils.text import as_command
 
@@ -39,18 +38,15 @@ _RECORDED = (
 )
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What sweep.json says of a sweep, its finished trials, and the best trial of each arm."""
+class Sweep(NamedTuple):
+    """What a sweep says of its finished runs."""
 
-    info: dict[str, Any]
-    finished: pd.DataFrame
-    best: pd.DataFrame
-
-    @property
-    def is_search(self) -> bool:
-        """Whether settings were chosen among; a sampler of seeds repeats what is compared."""
-        return any(arm["sampler"] != "seeds" for arm in self.info["arms"].values())
+    runs: set[str]
+    """`recipe/folder` of each."""
+    measure: str
+    """What it scored them by."""
+    is_search: bool
+    """Whether it chose among settings, rather than repeating some on several seeds."""
 
 
 @dataclass
@@ -60,15 +56,14 @@ class Frames:
     runs: Any
     points: pd.DataFrame
     layers: pd.DataFrame
-    bins: pd.DataFrame
     sweeps: list[Sweep] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def of(self, runs: Iterable[int]) -> Frames:
         """The tables of some of the runs."""
         chosen = [*runs]
-        parts = (t[t["run"].isin(chosen)] for t in (self.points, self.layers, self.bins))
-        return Frames(self.runs.loc[chosen], *parts)
+        points, layers = (t[t["run"].isin(chosen)] for t in (self.points, self.layers))
+        return Frames(self.runs.loc[chosen], points, layers)
 
     def row(self, run: int) -> Any:
         """The facts about one run."""
@@ -98,13 +93,16 @@ class Frames:
         place = {"split": "test", "data": own.data, "weights": own.weights, "noise": kind}
         return RunFolder(own.path).read_examples(columns, **place, **keys)
 
-    def read_bins(self, run: int, kind: str) -> pd.DataFrame:
-        """The histogram of a run's layer ratios, at the level of training."""
+    def bins(self, run: int, kind: str) -> pd.DataFrame:
+        """The histogram of f_l / f_{l−1} over test examples, at the level of training."""
         own = self.row(run)
         level = training_level(kind, own.gamma_train)
         losses = [f"loss_{layer}" for layer in range(1, own.n_layers + 1)]
-        bins = tables.ratio_bins(self._examples(run, kind, losses, gamma=level))
-        return bins.assign(run=run, perturbation=kind, gamma=level)
+        try:
+            examples = self._examples(run, kind, losses, gamma=level)
+        except ValueError:  # No such columns: stored runs keep the last score alone.
+            examples = pd.DataFrame(columns=losses)
+        return tables.ratio_bins(examples).assign(run=run, perturbation=kind, gamma=level)
 
     def test_verdicts(self, run: int) -> list[Any]:
         """The verdict on each layer's constraint on test data, under the noise of training."""
@@ -130,14 +128,10 @@ def read(folders: Sequence[Path]) -> Frames:
         except (UserError, OSError) as error:
             warnings.append(str(error))
             continue
-        key = (*(run[0][name] for name in GROUP), run[0]["seed"])
-        used = found.setdefault(key, run)
-        if used is run:
-            continue
-        if used[1].empty:  # Of the same run in two folders, the evaluated one counts.
-            found[key], used, run = run, run, used
-        same = f"the same run (recipe, settings, seed) as {used[0]['path']}"
-        warnings.append(f"{run[0]['path']}: skipped: {same}")
+        used = found.setdefault((*(run[0][name] for name in GROUP), run[0]["seed"]), run)
+        if used is not run:
+            same = f"the same run (recipe, settings, seed) as {used[0]['path']}"
+            warnings.append(f"{path}: skipped: {same}")
     if not found:
         more = "".join(f"\n  {warning}" for warning in warnings[:5])
         where = ", ".join(map(str, folders))
@@ -145,14 +139,6 @@ def read(folders: Sequence[Path]) -> Frames:
     frames = _joined([found[key] for key in sorted(found)])
     frames.warnings = warnings
     frames = _on_one_test_set(frames)
-    bins = [frames.bins]
-    evaluated = frames.points[["run", "perturbation"]].drop_duplicates()
-    for number, kind in evaluated.itertuples(index=False, name=None):
-        try:
-            bins.append(frames.read_bins(number, kind))
-        except UserError as error:
-            frames.warnings.append(str(error))
-    frames.bins = pd.concat(bins, ignore_index=True)
     frames.warnings += _about_evaluations(frames)
     for file in sorted({one for f in folders for one in f.rglob("sweep.json")}):
         try:
@@ -181,7 +167,8 @@ def _read(folder: RunFolder, weights: str | None = None, data: str = OWN) -> _Re
         raise UserError(f"{path}: {begun.status}" + (f" ({begun.reason})" if begun.reason else ""))
     # The values as they are: a report also covers runs whose plug-in is not installed here.
     values = yaml.parse_mapping(folder.read("recipe.yaml").decode(), "recipe.yaml")
-    folder.check("history.csv")
+    for name in ("history.csv", EXAMPLES):
+        folder.check(name)
     own = values["training"].get("select", "best")
     weights = weights or own
     row = {**_facts(folder.finished_info(), values), "path": path, "weights": weights, "data": data}
@@ -223,7 +210,6 @@ def _facts(known: FinishedInfo, values: dict[str, Any]) -> dict[str, Any]:
         "settings": flat_values(values),
         "kind": values["noise"]["kind"],
         "pretrained": str(values["model"].get("pretrained") or ""),
-        "epochs": values["training"].get("epochs"),
         **{name: values[name] for name in ("model", "task", "descent")},
         **{name: values.get(name) for name in ("published", "reproduces")},
         "is_kept": (values.get("checkpoints") or {}).get("keep") != "none-when-finished",
@@ -232,13 +218,10 @@ def _facts(known: FinishedInfo, values: dict[str, Any]) -> dict[str, Any]:
 
 def _sweep(folder: Path) -> Sweep:
     info = json.loads((folder / "sweep.json").read_bytes())
-    # As words: a setting may be the word `null`.
-    words = dict.fromkeys(["setting", "arm", "run", *info["keys"]], str)
-    trials, best = (
-        pd.read_csv(folder / name, dtype=words, keep_default_na=False, na_values=[""])
-        for name in ("trials_wide.csv", "best.csv")
-    )
-    return Sweep(info, trials[trials["state"] == "finished"], best)
+    trials = pd.read_csv(folder / "trials_wide.csv", dtype=str)
+    finished = trials[trials["state"] == "finished"]
+    is_search = any(arm["sampler"] != "seeds" for arm in info["arms"].values())
+    return Sweep({*finished["run"].dropna()}, info["measure"], is_search)
 
 
 def _joined(runs: Sequence[_Read]) -> Frames:
@@ -246,9 +229,7 @@ def _joined(runs: Sequence[_Read]) -> Frames:
     facts = facts.assign(measure="", is_repeated=False, is_ablation=False)
     ood = pd.concat([one.assign(run=number) for number, (_, one, _) in enumerate(runs)])
     layers = pd.concat([one.assign(run=number) for number, (_, _, one) in enumerate(runs)])
-    columns = ["left", "right", "share", "cumulative", "run", "perturbation", "gamma"]
-    points = _points(ood, facts)
-    return Frames(facts, points, layers.reset_index(drop=True), pd.DataFrame(columns=columns))
+    return Frames(facts, _points(ood, facts), layers.reset_index(drop=True))
 
 
 def _points(ood: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

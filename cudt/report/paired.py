@@ -5,20 +5,20 @@ compare.py says which runs are compared; docs/evaluation.md explains the interva
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from cudt.config.levels import distribution, scale_of
+from cudt.config.levels import distribution
 from cudt.evaluation import intervals
 from cudt.evaluation.intervals import Array
 from cudt.evaluation.tables import area_under_curve
 from cudt.report.compare import BASELINE, CONSTRAINED, SIDES, Side, choose, pairs
-from cudt.report.frames import Frames
+from cudt.report.frames import GROUP, Frames
 from cudt.utils.errors import UserError
 from cudt.utils.text import as_command
 
@@ -35,8 +35,6 @@ _NOTHING: dict[str, Any] = {
 #: A bootstrap over fewer examples gives intervals that are far too narrow; Student's interval over
 #: clips does not.
 _FEWEST = {"examples": 20, "clips": 2}
-#: Runs whose scores are kept in memory.
-_KEPT = 128
 
 
 class NoIntervalError(Exception):
@@ -75,11 +73,16 @@ class Quantities:
         columns = [curves[..., column != 0] @ column[column != 0] for column in self.weights.T]
         return np.stack(columns, axis=-1)
 
-    def named(self, curve: Array | Sequence[float]) -> dict[str, float]:
-        """The numbers over several levels by name; NaN for those without a level."""
-        values = dict.fromkeys(_OVER_LEVELS, np.nan)
-        found = zip(self.names, self.of(np.asarray(curve, float)).tolist(), strict=True)
-        return {**values, **{name: value for name, value in found if name in values}}
+
+def over_levels(curve: Mapping[float, float], noise: str, gamma_train: float) -> dict[str, float]:
+    """The quantities over several levels of a curve by name; NaN for those without a level."""
+    values = dict.fromkeys(_OVER_LEVELS, np.nan)
+    if curve:
+        wanted = Quantities.over([*curve], noise, gamma_train)
+        found = wanted.of(np.array([*curve.values()], float)).tolist()
+        named = zip(wanted.names, found, strict=True)
+        values |= {name: value for name, value in named if name in values}
+    return values
 
 
 # ---------------------------------------------------------------- scores of one run
@@ -105,7 +108,8 @@ class Scores:
     @cached_property
     def whole(self) -> Array:
         """The metric at each level."""
-        return self.metrics((self.values * self.weights).sum(0) / self.weights.sum(0))
+        with np.errstate(invalid="ignore"):  # Without an example, it is not a number.
+            return self.metrics((self.values * self.weights).sum(0) / self.weights.sum(0))
 
     @cached_property
     def resampled(self) -> Array:
@@ -138,29 +142,25 @@ def read_scores(frames: Frames, run: int, noise: str) -> Scores:
     """The scores of a run; refused if some are missing or do not give the metric in ood.csv."""
     points = frames.points[(frames.points["run"] == run) & (frames.points["perturbation"] == noise)]
     facts, seeds, levels = frames.row(run), points["drawn"].iloc[0], [*points["gamma"]]
-
-    def outdated(problem: str) -> NoIntervalError:
-        command = as_command("eval-ood", "--again", facts["path"])
-        return NoIntervalError(f"{facts['path']}: {problem}; to fix it, run `{command}`")
-
+    every = pd.MultiIndex.from_product([levels, seeds])
     table = frames.scores(run, noise)
-    table = table[table["gamma"].isin(levels) & table["seed"].isin(seeds)]
-    if table.duplicated(["id", "gamma", "seed"]).any():
-        raise outdated("some test examples share an id")
-    every, found = pd.MultiIndex.from_product([levels, seeds]), table[["gamma", "seed"]]
-    if len(missing := every.difference(pd.MultiIndex.from_frame(found))):
-        level = f"{scale_of(noise).symbol} = {missing[0][0]:g}"
-        raise outdated(f"no scores of single examples at {level}")
-    wide = table.pivot(index="id", columns=["gamma", "seed"], values=["score", "weight"])
-    values, weights = (wide[name].reindex(columns=every) for name in ("score", "weight"))
-    present, kind = weights.notna(), (facts["is_root"], facts["of_clips"])
-    numbers = (
-        values.where(present, 0.0).to_numpy(float),
-        weights.where(present, 0.0).to_numpy(float),
+    values, weights = (
+        table.pivot(index="id", columns=["gamma", "seed"], values=name).reindex(columns=every)
+        for name in ("score", "weight")
     )
-    made = Scores(pd.Index(wide.index, dtype=object), levels, *numbers, *kind)
+    present = weights.notna()
+    made = Scores(
+        ids=pd.Index(values.index, dtype=object),
+        levels=levels,
+        values=values.where(present, 0.0).to_numpy(float),
+        weights=weights.where(present, 0.0).to_numpy(float),
+        is_root=facts["is_root"],
+        of_clips=facts["of_clips"],
+    )
     if not np.allclose(made.whole, points["value"], rtol=1e-6, atol=0, equal_nan=True):
-        raise outdated("examples.parquet does not give the metric in ood.csv")
+        command = as_command("eval-ood", "--again", facts["path"])
+        problem = f"{facts['path']}: examples.parquet does not give the metric in ood.csv"
+        raise NoIntervalError(f"{problem}; to fix it, run `{command}`")
     return made.of(made.ids[present.all(axis=1)])
 
 
@@ -209,7 +209,7 @@ class Differences:
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self._scores = lru_cache(_KEPT)(partial(read_scores, frames))
+        self._scores = cache(partial(read_scores, frames))
 
     def table(self) -> pd.DataFrame:
         """paired.csv: every pair of groups that compare.py names."""
@@ -222,32 +222,36 @@ class Differences:
         """
         levels = self.levels(noise, [*ours, *baseline])
         first, other = (self.frames.row(side[0]) for side in (ours, baseline))
-        facts = first["gamma_train"], first["n_layers"], noise, first["metric"]
-        shared = dict(zip(COLUMNS, (*first["group"], *other["group"][1:], *facts), strict=False))
+        shared = {
+            **{name: first[name] for name in (*GROUP, "gamma_train", "metric")},
+            **{"against": other["objective"], "against_variant": other["variant"]},
+            **{"layers": first["n_layers"], "perturbation": noise},
+        }
         if not levels:
             return [{**shared, **_NOTHING, "quantity": "metric", "reason": "no level in common"}]
         unit, ours, baseline = self._unit(ours, baseline)
         wanted, reason = Quantities.over(levels, noise, first["gamma_train"]), ""
         try:
             every = self._comparable_scores(noise, [*ours, *baseline])
-            made = _interval(unit, every[: len(ours)], every[len(ours) :], wanted)
+            *numbers, n = _interval(unit, every[: len(ours)], every[len(ours) :], wanted)
         except (NoIntervalError, UserError) as error:
             left, right = (
                 np.mean([[self.frames.curve(run, noise)[g] for g in levels] for run in side], 0)
                 for side in (ours, baseline)
             )
             nothing = np.full(len(wanted.names), np.nan)
-            made = wanted.of(left) - wanted.of(right), nothing, nothing, 0
-            reason, unit = str(error), ""
-        winners = ["", first["objective"], other["objective"]]
-        sign, rows = 1 if first["higher_is_better"] else -1, []
-        for name, gamma, *ends in zip(wanted.names, wanted.gammas, *made[:3], strict=True):
-            is_number = bool(np.isfinite(ends[1:]).all())
-            better = winners[sign * (int(ends[1] > 0) - int(ends[2] < 0))]
-            why = reason or ("" if is_number else "the metric is not a number")
-            values = (name, gamma, *ends, unit, made[3], better, why)
-            rows.append({**shared, **dict(zip(COLUMNS[len(shared) :], values, strict=True))})
-        return rows
+            numbers = [wanted.of(left) - wanted.of(right), nothing, nothing]
+            reason, unit, n = str(error), "", 0
+        columns = (wanted.names, wanted.gammas, *numbers)
+        names = ("quantity", "gamma", "difference", "low", "high")
+        table = pd.DataFrame(dict(zip(names, columns, strict=True))).assign(**shared, n=n)
+        is_number = np.isfinite(table[["low", "high"]]).all(axis=1)
+        higher = (table["low"] > 0).astype(int) - (table["high"] < 0)
+        winners = {1: first["objective"], 0: "", -1: other["objective"]}
+        table["better"] = (higher if first["higher_is_better"] else -higher).map(winners)
+        table["unit"] = np.where(is_number, unit, "")
+        table["reason"] = np.where(is_number, "", reason or "the metric is not a number")
+        return table.to_dict("records")
 
     def levels(self, noise: str, runs: Sequence[int]) -> list[float]:
         """The levels that all of some runs were evaluated at."""
@@ -270,8 +274,6 @@ class Differences:
 
     def _comparable_scores(self, noise: str, runs: list[int]) -> list[Scores]:
         """The scores of runs on the examples that all have; refused where there is no interval."""
-        if self.frames.runs.loc[runs, "test_data"].nunique() > 1:
-            raise NoIntervalError("tested on different data")
         points = self.frames.points
         mine = points[points["run"].isin(runs) & (points["perturbation"] == noise)]
         if len(drawn := sorted({*mine["drawn"]})) > 1:
@@ -297,36 +299,33 @@ class Differences:
         rows = self.rows(noise, ours, baseline) if levels and ours and baseline else []
         found = {row["quantity"]: row for row in rows}
         problems = "; ".join(side.problem for side in sides.values() if side.problem)
-        of_run = {run: self._over_levels(run, noise, levels) for run in (*ours, *baseline)}
+        nothing = {**_NOTHING, "reason": problems or "no level in common"}
         # The best of many beats the best of few by luck alone.
         is_even = len({side.best_of for side in sides.values()}) == 1
+        of_run = {}
+        for run in (*ours, *baseline):
+            curve = self.frames.curve(run, noise)
+            gamma_train = self.frames.row(run).gamma_train
+            of_run[run] = over_levels({g: curve[g] for g in levels}, noise, gamma_train)
         numbers = {}
         for quantity in _OVER_LEVELS:
-            row = found.get(quantity) or {**_NOTHING, "reason": problems or "no level in common"}
-            unit = row["unit"] if np.isfinite([row["low"], row["high"]]).all() else ""
-            better = row["better"] if unit and is_even else ""
-            numbers[quantity] = {**row, "unit": unit, "better": better, "is_even": is_even}
+            row = {**found.get(quantity, nothing), "is_even": is_even}
+            row["better"] = row["better"] if is_even else ""
             for name, side in sides.items():
                 values = pd.Series([of_run[run][quantity] for run in side.runs], dtype=float)
-                spread = {f"{name}_std": values.std(skipna=False)}
-                numbers[quantity] |= {name: values.mean(skipna=False), **spread}
-        return Comparison(noise, [*members], sides, levels, numbers)
-
-    def _over_levels(self, run: int, noise: str, levels: list[float]) -> dict[str, float]:
-        if not levels:
-            return dict.fromkeys(_OVER_LEVELS, np.nan)
-        curve = self.frames.curve(run, noise)
-        wanted = Quantities.over(levels, noise, self.frames.row(run).gamma_train)
-        return wanted.named([curve[level] for level in levels])
+                row[name] = values.mean(skipna=False)
+                row[f"{name}_std"] = values.std(skipna=False)
+            numbers[quantity] = row
+        return Comparison([*members], noise, sides, levels, numbers)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Both sides under one kind of noise, at the levels all their runs were evaluated at."""
 
-    noise: str
     members: list[int]
     """All runs that were compared or selected from."""
+    noise: str
     sides: dict[str, Side]
     levels: list[float]
     numbers: dict[str, dict[str, Any]]
@@ -340,29 +339,38 @@ class Comparison:
 def verdict(comparisons: Sequence[Comparison]) -> str:
     """What the comparisons say out of distribution: with its interval for one, counted for more."""
     found = [one.numbers["ood_mean"] for one in comparisons]
-    single = any(one["unit"] in ("examples", "clips") for one in found)
-    note = " Intervals of single runs say nothing about other training seeds." if single else ""
+    if not found:
+        return ""
     where = "Under noise above that of training,"
     if len(found) == 1:
-        (one,) = found
-        if not one["unit"]:
-            return f"Constrained against ERM has no interval: {one['reason']}."
-        uneven = "the sides were selected from unequal numbers of runs"
-        named = {CONSTRAINED: "the constrained model is better", BASELINE: "ERM is better"}
-        named[""] = "no clear difference" if one["is_even"] else uneven
-        over = one["unit"].replace("seeds paired", "training seeds")
-        return (
-            f"{where} the mean {one['metric'].replace('_', ' ')} is {one[CONSTRAINED]:.4g} with constraints and "
-            f"{one[BASELINE]:.4g} without, a difference of {one['difference']:+.3g} (95 % interval "
-            f"{one['low']:+.3g} to {one['high']:+.3g} over {one['n']} {over}): "
-            f"{named[one['better']]}.{note}"
-        )
-    counts = {
-        "favour the constrained model": sum(one["better"] == CONSTRAINED for one in found),
-        "favour ERM": sum(one["better"] == BASELINE for one in found),
-        "show no clear difference": sum(bool(one["unit"]) and not one["better"] for one in found),
-        "have no interval": sum(not one["unit"] for one in found),
-    }
-    parts = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
-    text = f"{where} of {len(found)} comparisons with ERM {parts} (95 % intervals).{note}"
-    return text if found else ""
+        text = _about_one(where, found[0])
+    else:
+        counts = {
+            "favour the constrained model": sum(one["better"] == CONSTRAINED for one in found),
+            "favour ERM": sum(one["better"] == BASELINE for one in found),
+            "show no clear difference": sum(
+                bool(one["unit"]) > bool(one["better"]) for one in found
+            ),
+            "have no interval": sum(not one["unit"] for one in found),
+        }
+        parts = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+        text = f"{where} of {len(found)} comparisons with ERM {parts} (95 % intervals)."
+    if any(one["unit"] in ("examples", "clips") for one in found):
+        text += " Intervals of single runs say nothing about other training seeds."
+    return text
+
+
+def _about_one(where: str, one: dict[str, Any]) -> str:
+    if not one["unit"]:
+        return f"Constrained against ERM has no interval: {one['reason']}."
+    unclear = "no clear difference"
+    if not one["is_even"]:
+        unclear = "the sides were selected from unequal numbers of runs"
+    named = {CONSTRAINED: "the constrained model is better", BASELINE: "ERM is better"}
+    over = one["unit"].replace("seeds paired", "training seeds")
+    return (
+        f"{where} the mean {one['metric'].replace('_', ' ')} is {one[CONSTRAINED]:.4g} with "
+        f"constraints and {one[BASELINE]:.4g} without, a difference of {one['difference']:+.3g} "
+        f"(95 % interval {one['low']:+.3g} to {one['high']:+.3g} over {one['n']} {over}): "
+        f"{named.get(one['better'], unclear)}."
+    )

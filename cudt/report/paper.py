@@ -14,7 +14,7 @@ from cudt.report import compare
 from cudt.report.compare import BASELINE, CONSTRAINED, OF_ANY_DEPTH, SIDES
 from cudt.report.frames import each
 from cudt.report.paired import Comparison, Differences
-from cudt.report.tables import TextTable, two_headed
+from cudt.report.tables import TextTable
 
 #: The noise of the paper's tables.
 NOISE = "gaussian"
@@ -127,12 +127,12 @@ def _result(kind: PaperTable, one: Comparison, name: str, printed: float) -> dic
 
 def result_table(kind: PaperTable, rows: pd.DataFrame) -> TextTable:
     """Model, L and γ_train against data sets, constrained next to unconstrained."""
-    made: dict[Any, dict[Any, str]] = {}
+    made: dict[Any, dict[str, str]] = {}
     for row in each(rows):
         key = row.model, row.layers, row.gamma_train
-        first = {("", "model"): row.model, ("", "L"): f"{row.layers}"}
-        line = made.setdefault(key, {**first, ("", "γ_train"): f"{row.gamma_train:g}"})
-        line[row.dataset, _HEADINGS[row.objective]] = _entry(row)
+        first = {"model": row.model, "L": f"{row.layers}", "γ_train": f"{row.gamma_train:g}"}
+        column = f"{row.dataset} {_HEADINGS[row.objective]}"
+        made.setdefault(key, first)[column] = _entry(row)
     filled = rows[rows["seeds"] > 0]
     notes = [
         f"Our numbers over {' or '.join(filled['levels'].unique())}; in brackets the paper's number, "
@@ -140,20 +140,18 @@ def result_table(kind: PaperTable, rows: pd.DataFrame) -> TextTable:
         "Bold: better according to the 95 % interval of the paired difference, where both sides "
         f"have as many runs. No run yet for {len(rows) - len(filled)} of {len(rows)} numbers."
     ]
-    if filled["unit"].isin(["examples", "clips"]).any():
-        notes.append("Intervals of single runs say nothing about other training seeds.")
     for row in each(filled[filled["infeasible"] != ""]):
         place = f"{row.model} on {row.dataset}, L = {row.layers}, γ_train = {row.gamma_train:g}"
         notes.append(f"†: {place}: {row.infeasible}.")
-    return TextTable(kind.stem, kind.title, two_headed([*made.values()]), notes)
+    return TextTable(kind.stem, kind.title, pd.DataFrame([*made.values()]).fillna(""), notes)
 
 
 def _entry(row: Any) -> str:
     """`**1.680**† (1.719, -0.039; 1 seed)`."""
     if not row.seeds:
         return f"({row.paper:.3f})"
-    ours = "not a number" if np.isnan(row.ours) else f"{row.ours:.3f}"
-    ours = (f"**{ours}**" if row.is_better else ours) + ("†" if row.infeasible else "")
+    ours = f"**{row.ours:.3f}**" if row.is_better else f"{row.ours:.3f}"
+    ours += "†" if row.infeasible else ""
     apart = "at other levels" if np.isnan(row.difference) else f"{row.difference:+.3f}"
     seeds = f"{row.seeds} seed{'s' if row.seeds > 1 else ''}"
     how = f"best of {row.best_of}" if row.best_of else seeds

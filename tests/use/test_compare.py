@@ -11,7 +11,7 @@ import pytest
 from cudt.method import theory
 from cudt.report import compare, frames, paired
 from cudt.runs.info import RunInfo
-from tests.planted import GAMMA_TRAIN, make_run, make_scored_run, make_video_run, plant_layers
+from tests.planted import make_run, make_scored_run, make_video_run, plant_layers
 
 LEVELS = (0.0, 0.4, 1.0)
 
@@ -60,10 +60,8 @@ def test_curves_have_the_difference_with_its_interval_and_how_far_losses_moved(c
         elif one["quantity"] == "ood_mean":
             assert row(output, "mean OOD")[2:] == interval
     # From (0.6, 0.5, 0.4) at γ_train = 0.4: one rises by 0.2, another falls by 0.1.
-    assert GAMMA_TRAIN == 0.4
     assert row(output, "γ = 1 ")[-1] == "0.3000"
     assert "no interval" not in output
-    assert max(len(line) for line in output.splitlines()[2:]) <= 80
 
 
 def test_layers_have_losses_achieved_rates_and_verdicts(call, pair, trained_run):
@@ -74,19 +72,11 @@ def test_layers_have_losses_achieved_rates_and_verdicts(call, pair, trained_run)
         assert row(output, f"{verdict.layer} ") == [str(verdict.layer), *mine, *mine]
 
 
-def test_zeta_is_the_step_from_training_to_validation_losses(call, trained_run, tmp_path):
-    info, history = trained_run.finished_info(), trained_run.read_table("history")
-    mine = history.query(f"split == 'train' and name == 'loss' and epoch == {info.best.epoch}")
-    trained = mine.groupby("layer")["value"].mean().tolist()
-    zeta = theory.estimation_gap(trained, [one.loss for one in info.verdicts])
-    other = make_run(trained_run, Path("b"), None, seed=1)
-    assert f"A: ζ = {zeta:.4f}" in compared(call, trained_run.path, other.path)
-
-
 def test_the_quantities_of_the_theory_are_those_computed_by_hand():
     rates = theory.achieved_rates([0.6, 0.3, 0.15, 0.18], 0.75)
     assert rates == pytest.approx([0.2, 0.5, 0.5, -0.2])
     assert theory.distribution_shift([0.7, 0.5], [0.6, 0.3]) == pytest.approx(0.2)
+    assert theory.estimation_gap([0.6, 0.3], [0.7, 0.5]) == pytest.approx(0.2)
     # Losses that move in opposite directions change a violation by more than each of them.
     generator = np.random.default_rng(0)
     for _ in range(200):

@@ -107,8 +107,8 @@ def evaluate(
 
     `gammas` are levels of noise on embeddings or pixels, `probabilities` of noise in texts: a list,
     or text like "0:2.1:0.15". None takes the recipe's. Levels that were evaluated before are
-    skipped unless `again`. `exits` also measures what early exit needs. `on` names a task or recipe whose test
-    data are used instead of the run's own.
+    skipped unless `again`. `exits` also measures what early exit needs. `on` names a task or recipe
+    whose test data are used instead of the run's own.
     """
     from functools import partial
 

@@ -126,7 +126,7 @@ def say(text: str | Text, *, stderr: bool = False) -> None:
 
 def print_table(rows: pd.DataFrame, left: Sequence[str] = ()) -> None:
     """Print a table of texts, aligned right but for the columns on the `left`."""
-    table = Table(box=None, padding=(0, 1, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in rows.columns:
         # Words may wrap in a narrow terminal; numbers, and names that are copied, may not.
         is_whole = name == "run" or name not in left

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cudt.config.levels import scale_of
 from cudt.evaluation import intervals
 from cudt.evaluation.intervals import Array
 from cudt.runs.info import FinishedInfo
@@ -192,12 +191,12 @@ def result_table(run: Run, *, with_exits: bool = False) -> pd.DataFrame:
         ends = [short_number(row[end]) for end in ("low", "high") if not pd.isna(row[end])]
         cells = {
             "noise": kind,
-            "level": f"{scale_of(kind).symbol} = {level:g}",
+            "level": f"{level:g}",
             info.metric.name: short_number(row["value"]),
             "95 % interval": " to ".join(ends),
             "loss": short_number(losses[-1]),
-            "layers that lower it": f"{(np.diff(losses, prepend=info.reference) < 0).mean():.0%}",
-            "best layer": losses.argmin() + 1,
+            "descent": f"{(np.diff(losses, prepend=info.reference) < 0).mean():.0%}",
+            "best": losses.argmin() + 1,
         }
         if info.metric.name == "RMSE":
             cells |= {"PSNR": f"{psnr(row['value']):.2f}", "input": short_number(row["input"])}

@@ -57,8 +57,8 @@ def prompt_text(instruction: str, given: str) -> str:
 def prompt_tokens(
     tokenizer: Any, instruction: str, given: str, most: int
 ) -> tuple[list[int], bool]:
-    """The tokens of a prompt, at most `most`, and whether it was cut; none if the template alone has
-    more.
+    """The tokens of a prompt, at most `most`, and whether it was cut; no tokens if the template
+    alone has more.
 
     The template is never cut, because its end asks the model to respond. The input is cut at its
     end; if that is not enough, so is the instruction.

@@ -182,11 +182,11 @@ def test_a_run_is_one_table_with_a_line_for_each_level_and_a_second_call_skips_i
     code, output, _ = call("eval-ood", "copy", *CPU)
     assert code == 0
     lines = output.splitlines()
-    assert [line.split()[3] for line in lines[2:5]] == ["0", "0.5", "1"]
+    assert [line.split()[1] for line in lines[2:5]] == ["0", "0.5", "1"]
     assert max(map(len, lines)) <= 80
     before = contents(copy.path)
     again = call("eval-ood", "copy", *CPU)[1]
-    assert again.splitlines() == ["already evaluated: copy", *lines]
+    assert again.splitlines() == ["already evaluated: copy (--again repeats it)", *lines]
     assert contents(copy.path) == before
 
 
@@ -199,7 +199,7 @@ def test_options_of_an_evaluation_reach_its_tables(call, copy):
     assert {*rows["noise"]} == {"gaussian", "uniform"}
     assert {*rows["seed"]} == {1, 2}
     assert {*rows["gamma"]} == {0, 1}
-    assert output.splitlines()[1].split()[-2:] == ["exit", "layers"]
+    assert output.splitlines()[1].split()[-3:] == ["exit", "layers", "FLOPs"]
 
 
 def test_if_one_run_is_unfinished_none_is_evaluated(call, copy, trained_run, tmp_path):

@@ -129,8 +129,7 @@ def plant_weights(run: Run, updates: Sequence[Sequence[float]], per_epoch: int =
 
 
 def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **changes: Any) -> Run:
-    """A finished run whose metric is an error, with a further metric beside it and losses of
-    squared pixels."""
+    """A finished run whose metric is an error, with a further metric beside it and losses of squared pixels."""
     metric = {"name": "RMSE", "higher_is_better": False, "of_mean": "root"}
     run = make_run(trained, out, rmse, metric=metric, **{"name": "shapes-dust", **changes})
     ood = run.read_table("ood")
@@ -149,8 +148,7 @@ def make_scored_run(
     kind: str = "gaussian",
     **changes: Any,
 ) -> Run:
-    """A finished run with the scores of its examples: at each level (examples,), or (examples,
-    noise seeds)."""
+    """A finished run with the scores of its examples: at each level (examples,), or (examples, noise seeds)."""
     n = len(next(iter(scores.values())))
     weights = np.ones(n) if weights is None else weights
     ids = [f"test-{number}" for number in range(n)] if ids is None else ids

@@ -17,7 +17,7 @@ import cudt
 from cudt.config import recipe as recipes
 from cudt.config.other_data import named
 from cudt.data.loader import batches
-from cudt.evaluation.evaluate import Grid, check, evaluate_ood, evaluate_validation, missing
+from cudt.evaluation.evaluate import Grid, check, evaluate_ood, missing
 from cudt.models.layer_losses import draw_noise
 from cudt.noise import NoiseSource
 from cudt.runs.info import RunInfo
@@ -148,19 +148,6 @@ def test_one_curve_never_mixes_noise_seeds(run):
         assert set(of_kind["uniform"]["seed"]) == {0}
         assert {0.0, 1.0} <= set(of_kind["gaussian"]["gamma"]) <= {0.0, 0.4, 1.0}
         assert {0.0, 0.5, 1.0} <= set(of_kind["uniform"]["gamma"])
-
-
-def test_levels_on_validation_data_are_rows_of_their_own(run):
-    evaluate_validation(run, [0.0, 0.5], "cpu", None, untracked)
-    first = run.rows("ood", "validation")
-    assert first["gamma"].tolist() == [0.0, 0.5]
-    assert run.rows("ood").empty
-    evaluate(run)
-    evaluate_validation(run, [0.5, 1.0], "cpu", None, untracked)
-    both = run.rows("ood", "validation")
-    assert both["gamma"].tolist() == [0.0, 0.5, 1.0]
-    assert both["value"].tolist()[:2] == first["value"].tolist()
-    assert len(run.rows("ood")) == 3
 
 
 def test_runs_that_cannot_be_evaluated_are_refused(run):

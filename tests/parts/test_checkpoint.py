@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -77,16 +76,6 @@ def test_if_none_is_intact_training_says_so(stopped):
         pytest.raises(DamagedFileError, match="no checkpoint is intact"),
     ):
         train_quietly(RECIPE, stopped.path.parents[1])
-
-
-def test_what_a_killed_process_leaves_is_overwritten_and_cut_off(stopped, whole):
-    shutil.copytree(stopped.checkpoints / "checkpoint-3", stopped.checkpoints / ".checkpoint-4.tmp")
-    (stopped.checkpoints / ".tmpabc").write_bytes(b"half of a file of safetensors")
-    with (stopped.path / "history.csv").open("a") as history:
-        history.write("6,2,train,1,loss,0.25\n6,2,tra")
-    train_quietly(RECIPE, stopped.path.parents[1])
-    assert_same(stopped, whole)
-    assert names(stopped) == names(whole) == ["best.safetensors", "last.safetensors"]
 
 
 def test_code_in_a_checkpoint_is_not_run(stopped, tmp_path):

@@ -10,7 +10,6 @@ import torch
 
 from cudt.method.constraints import (
     LayerVerdict,
-    allowed_losses,
     descent_violations,
     is_feasible,
     is_monotone,
@@ -45,43 +44,6 @@ def test_violations_equal_a_literal_loop(form):
     assert ours.tolist() == pytest.approx(literal_violations(f, 1.3, rates, form), abs=1e-12)
 
 
-def random_losses() -> torch.Tensor:
-    """500 points of five layers, most of them near the bounds of α = 0.2 from f_0 = 0.7."""
-    noise = torch.rand(500, 5, dtype=torch.double, generator=torch.Generator().manual_seed(0)) + 0.5
-    return noise * 0.7 * 0.8 ** torch.arange(1, 6)
-
-
-def test_linear_and_log_have_the_same_feasible_set():
-    for row in random_losses():
-        linear, log = (
-            descent_violations(row, 0.7, [0.2] * 5, form) <= 0 for form in ("linear", "log")
-        )
-        assert torch.equal(linear, log)
-
-
-def test_what_meets_the_linear_form_up_to_a_layer_meets_the_ladder_there_and_not_the_converse():
-    counts = {"both": 0, "ladder only": 0}
-    for row in random_losses():
-        linear, ladder = (
-            descent_violations(row, 0.7, [0.2] * 5, form) <= 1e-12 for form in ("linear", "ladder")
-        )
-        so_far = linear.long().cumprod(0).bool()
-        assert bool((ladder | ~so_far).all())
-        counts["both"] += int((ladder & so_far).sum())
-        counts["ladder only"] += int((ladder & ~linear).sum())
-    assert min(counts.values()) > 100
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_loss_of_what_is_allowed_has_no_violation(form):
-    f, rates = torch.tensor([0.6, 0.5, 0.45], dtype=torch.double), [0.1, 0.3, 0.2]
-    for layer in range(3):
-        met = f.clone()
-        met[layer] = allowed_losses(f, 0.7, rates, form)[layer]
-        violation = descent_violations(met, 0.7, rates, form)[layer].item()
-        assert violation == pytest.approx(0, abs=1e-12)
-
-
 def test_the_log_form_does_not_depend_on_the_scale_of_the_loss_and_survives_underflow():
     f = torch.tensor([0.6, 0.5, 0.45])
     small = descent_violations(f, 0.7, [0.1] * 3, "log")
@@ -95,9 +57,6 @@ def test_the_rate_for_a_target_ends_at_the_target():
     for target in (0.69, 1.0, 0.0, -1.0):
         with pytest.raises(ValueError, match="between 0 and the reference"):
             rate_for_target(target, 0.69, 6)
-
-
-# ---------------------------------------------------------------- verdicts
 
 
 def random_examples() -> tuple[torch.Tensor, torch.Tensor]:

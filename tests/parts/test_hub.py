@@ -69,14 +69,6 @@ def test_a_model_in_the_hubs_cache_is_loaded_without_a_network(tmp_path, monkeyp
     assert "`hf download owner/tiny --revision v2`" in error_of(other, tmp_path)
 
 
-def test_without_a_network_the_error_has_the_download_command(tmp_path):
-    how = f"`hf download owner/name --local-dir {tmp_path}/models/owner/name`"
-    assert how in error_of("owner/name", tmp_path)
-    with pytest.raises(UserError, match="not on this machine") as error:
-        hub.check("owner/name", tmp_path)
-    assert how in str(error.value)
-
-
 def test_missing_weights_and_weights_of_another_shape_are_refused(folder):
     """The library would draw them at random, and the model would not be pretrained."""
     weights = load_file(folder / "model.safetensors")

@@ -62,13 +62,6 @@ def test_several_files_are_read_in_order_and_a_pattern_names_them(tmp_path):
         find_files("no*", tmp_path)
 
 
-def test_an_optional_column_may_be_missing_in_some_rows_or_completely(tmp_path):
-    columns = Columns(("a", "b"), optional=("b",))
-    assert read(tmp_path / "x.csv", "a\n1\n", columns).texts == [("1", "")]
-    rows = '{"a": "1", "b": "2"}\n{"a": "3"}\n'
-    assert read(tmp_path / "x.jsonl", rows, columns).texts == [("1", "2"), ("3", "")]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -46,16 +46,6 @@ def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
 
 
-def test_windows_of_a_clip_are_one_measurement_unless_it_is_the_only_clip(tmp_path):
-    for clips, ids in ((2, ["clip-0", "clip-1"]), (1, ["clip-0/0", "clip-0/4"])):
-        sizes = [f"task.validation={clips}", "task.frames=4", "task.clip_length=8"]
-        video = recipes.load("smoke-video", sizes)
-        objects, accelerator = training.assemble(video, None, CPU), accelerator_for("cpu", "fp32")
-        trainer = Trainer(run_for(video, tmp_path), *objects, accelerator, quiet())
-        trainer.progress.sigma_x = 1.0
-        assert trainer.measure_validation().ids == [f"validation/{name}" for name in ids]
-
-
 # ---------------------------------------------------------------- one update
 
 
@@ -79,15 +69,6 @@ def test_layers_that_weigh_nothing_are_not_back_propagated_and_the_step_is_the_s
     assert reads == [{1}, {1}]
     for name, value in with_gradients.items():
         assert torch.allclose(value, without[name], atol=1e-7), name
-
-
-@pytest.mark.parametrize(("restart", "expected"), [("true", 0.0), ("false", 0.3)])
-def test_slacks_restart_after_an_epoch_if_the_recipe_says_so(tmp_path, restart, expected):
-    slack = ("descent.resilience=slack", "descent.beta=1.0", f"descent.slack_restart={restart}")
-    trainer = trainer_for(tmp_path, *slack)
-    next(trainer.descent.parameters()).data.fill_(0.3)
-    trainer._end_epoch()
-    assert trainer.descent.slack.tolist() == pytest.approx([expected] * 3)
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
@@ -123,11 +104,6 @@ def test_a_run_that_blows_up_is_marked_failed_with_its_reason(tmp_path):
 # ---------------------------------------------------------------- learning rates
 
 
-def shares(per_epoch: int, **settings: object) -> list[float]:
-    share = learning_rate_share(Training.model_validate(settings), 2 * per_epoch)
-    return [share(update) for update in range(2 * per_epoch)]
-
-
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @pytest.mark.parametrize("warmup", [0, 4])
 def test_a_schedule_is_that_of_transformers_without_its_first_rate_of_0(schedule, warmup):
@@ -142,8 +118,9 @@ def test_a_schedule_is_that_of_transformers_without_its_first_rate_of_0(schedule
         rates += theirs.get_last_lr()
         optimizer.step()
         theirs.step()
-    ours = shares(5, schedule=schedule, warmup_share=warmup / 10)
-    assert ours == pytest.approx(rates[skipped:], abs=1e-12)
+    settings = {"schedule": schedule, "warmup_share": warmup / 10}
+    share = learning_rate_share(Training.model_validate(settings), 10)
+    assert [share(update) for update in range(10)] == pytest.approx(rates[skipped:], abs=1e-12)
 
 
 def test_the_readout_steps_with_its_own_learning_rate(tmp_path):
@@ -161,9 +138,7 @@ def test_the_readout_steps_with_its_own_learning_rate(tmp_path):
 
 
 def ranked(patch: pytest.MonkeyPatch, *ranks: float) -> None:
-    """Let validations have these ranks, by the order of their updates; one that is repeated has
-    the same again.
-    """
+    """Let validations have these ranks, by the order of their updates; one that is repeated has the same again."""
     seen: dict[int, float] = {}
     validate = Trainer._validate
 
@@ -323,26 +298,11 @@ def test_tensorboard_has_history_value_by_value_and_the_verdict(tmp_path):
         expected.setdefault(key, []).append((step, pytest.approx(value, rel=1e-6)))
     for name, values in expected.items():
         assert [(one.step, one.value) for one in events.Scalars(name)] == values, name
-    with pytest.raises(UserError, match="--track aim: not installed"):
-        training.train(tiny_recipe(seed=1), tmp_path, "cpu", None, quiet(), track=["aim"])
-
-
-def test_a_finished_run_is_kept_as_it_is_and_takes_new_evaluation_settings(tmp_path):
-    run = train_quietly(tiny_recipe(), tmp_path)
-    files = {path: path.read_bytes() for path in run.path.rglob("*.*") if path.is_file()}
-    changed = train_quietly(tiny_recipe("evaluation.batch_size=7"), tmp_path)
-    assert changed.path == run.path
-    different = [path.name for path in files if path.read_bytes() != files[path]]
-    assert {"history.csv", "layers.csv", "best.safetensors"}.isdisjoint(different)
-    assert "batch_size: 7" in (run.path / "recipe.yaml").read_text()
 
 
 def test_run_json_says_how_a_run_was_made_and_repeats_it(trained_run, tmp_path):
     info = trained_run.finished_info()
-    assert (info.layers, info.processes, info.sharded, info.device) == (3, 1, False, "cpu")
-    assert info.reference == pytest.approx(math.log(2))
     assert {"cudt", "torch", "cooper-optim"} <= set(info.versions)
-    assert info.begun <= info.ended
     words = info.command.split()
     assert words[:3] == ["cudt", "train", "--recipe"]
     again = recipes.load(words[3])

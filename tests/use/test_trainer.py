@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import EarlyStoppingCallback, Trainer
+from transformers import Trainer
 
 from cudt.config.schema import Dual
 from cudt.integrations.trainer import Descent, Noise
@@ -208,21 +208,6 @@ def test_the_verdict_is_that_of_single_examples(family, tmp_path):
         assert found.loss == pytest.approx(its.loss, abs=1e-5)
         assert found.standard_error == pytest.approx(its.standard_error, abs=1e-5)
     assert trainer.state.log_history[-1]["eval_loss/layer_02"] == trainer.verdicts[1].loss
-
-
-def test_a_training_that_stops_early_is_judged_with_the_slack_of_its_best_epoch(tmp_path):
-    args = {"max_steps": 20, "eval_strategy": "epoch", "save_strategy": "epoch"}
-    args |= {"metric_for_best_model": "loss", "greater_is_better": True}
-    trainer = trained(
-        tmp_path,
-        descent=SLACK,
-        eval_dataset=rows_of("bert", 12, seed=1),
-        callbacks=[EarlyStoppingCallback(1, early_stopping_threshold=100.0)],
-        args={**args, "load_best_model_at_end": True},
-    )
-    # The "best" epoch, of the larger loss, is the first one.
-    assert (trainer.state.global_step, trainer.state.best_global_step) == (8, 4)
-    assert [one.slack for one in trainer.verdicts] == by_layer(trainer, "slack")[3].tolist()
 
 
 # ---------------------------------------------------------------- what is refused

@@ -36,8 +36,7 @@ def recipes() -> dict[str, NamedRecipe]:
 
 
 def compare(name: str, folder: Path) -> dict[str, Any]:
-    """In the child: whether a run on the device has the CPU's files, and what two of its updates
-    waited for."""
+    """In the child: whether a run on the device has the CPU's files, and what two of its updates waited for."""
     from cudt import evaluate
     from cudt.runs.run import run_for
     from cudt.training import train as training

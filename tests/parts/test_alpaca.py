@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import processors
 from transformers import AutoModelForCausalLM
 
 from cudt.config.models import Causal
@@ -20,9 +19,9 @@ from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca, Dialogue, prompt_text, prompt_tokens
 from cudt.tasks.base import IGNORED, SPLITS, missing_data
 from cudt.tasks.text import Row
-from cudt.utils.errors import DataWarning, UserError
-from tests.instructions import build, write_instructions
+from cudt.utils.errors import UserError
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
+from tests.texts import build, write_instructions
 
 INSTRUCTION = "Sort these words by length, and say which of them is the longest."
 GIVEN = "a list of words that is much longer than it needs to be, from ant to zebra and back again"
@@ -58,13 +57,6 @@ def example_of(output: str, max_length: int, tokenizer: Any = None) -> Dialogue:
 # ---------------------------------------------------------------- prompts
 
 
-def test_the_template_is_alpacas_with_and_without_an_input():
-    text = prompt_text("Add {x}.", "1 and {input}")
-    assert text.startswith("Below is an instruction that describes a task, paired with an input ")
-    assert text.endswith("Instruction:\nAdd {x}.\n\n### Input:\n1 and {input}\n\n### Response:\n")
-    assert prompt_text("Add.", "").endswith("### Instruction:\nAdd.\n\n### Response:\n")
-
-
 @pytest.mark.parametrize("given", ["", GIVEN])
 def test_the_prompt_fits_every_length_and_keeps_the_template(given):
     whole, alone = length(prompt_text(INSTRUCTION, given)), length(prompt_text("", ""))
@@ -81,19 +73,6 @@ def test_the_prompt_fits_every_length_and_keeps_the_template(given):
     assert prompt_tokens(BYTES, INSTRUCTION, given, alone - 1) == ([], True)
 
 
-def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
-    tokenizer = tiny_llama_tokenizer()
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", EOS)]
-    )
-    assert tokenizer("zebra")["input_ids"][-1] == EOS
-    ended, example = example_of("zebra", 999, tokenizer), example_of("zebra", 999)
-    prompt = BYTES(prompt_text(INSTRUCTION, GIVEN))["input_ids"]
-    response = BYTES("zebra", add_special_tokens=False)["input_ids"]
-    assert ended.tokens.tolist() == example.tokens.tolist() == [*prompt, *response, EOS]
-    assert example.start == len(prompt)
-
-
 # ---------------------------------------------------------------- prompts with their responses
 
 
@@ -107,16 +86,6 @@ def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_ha
     assert short.start == prompt - 2
     assert long.is_cut
     assert short.is_cut
-
-
-def test_cut_and_skipped_examples_are_reported_with_their_number():
-    texts = [("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")]
-    texts += [("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")]
-    task = of_texts(*texts, max_length=260)
-    with pytest.warns(DataWarning, match=r"5 instructions: 2 cut, 2 skipped without a response"):
-        assert [example.id for example in task.examples("train")] == ["0", "1", "2"]
-    with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 1 instructions has"):
-        of_texts(("Say.", "", " ")).examples("train")
 
 
 # ---------------------------------------------------------------- batches
@@ -230,5 +199,3 @@ def test_without_a_file_the_published_dataset_is_read_below_the_data_root(
     published = build(tmp_path, pretrained, file=None)
     assert published.fingerprint(SPLITS) == build(folder, pretrained).fingerprint(SPLITS)
     assert missing_data(section, tmp_path) == ""
-    with pytest.raises(UserError, match=r"`hf download tatsu-lab/alpaca .* --revision v1`"):
-        build(tmp_path, pretrained, file=None, revision="v1").examples("train")

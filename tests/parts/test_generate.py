@@ -22,8 +22,8 @@ from cudt.runs.run import Run, open_run
 from cudt.tasks.alpaca import prompt_text
 from cudt.training.train import load
 from cudt.utils.errors import UserError
-from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama
+from tests.texts import train, write_instructions, write_recipe
 
 #: Of several lengths, so that a batch of them is padded.
 ASKED = [
@@ -154,9 +154,6 @@ def test_noise_is_on_every_token_of_the_prompt_and_of_the_answer_and_on_no_paddi
     # No two tokens share a draw.
     rows = torch.cat([prompt[~padding], written.flatten(0, 1)])
     assert len(rows.unique(dim=0)) == len(rows)
-
-
-# ---------------------------------------------------------------- files
 
 
 def test_other_instructions_or_a_damaged_file_are_refused_and_nothing_is_lost(

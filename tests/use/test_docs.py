@@ -4,13 +4,14 @@ page, and the site builds."""
 from __future__ import annotations
 
 import csv
-import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import typer
@@ -30,14 +31,9 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
 @pytest.fixture(scope="module")
-def reference() -> ModuleType:
+def reference() -> Any:
     """scripts/reference.py, which is no package."""
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "reference.py")))
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +41,6 @@ def page(reference) -> str:
     """docs/reference.md with its generated parts."""
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     return reference.on_page_markdown(text)
-
-
-# ---------------------------------------------------------------- README
 
 
 def test_the_readmes_recipe_and_its_three_commands_run(tmp_path, monkeypatch):
@@ -92,9 +85,6 @@ def test_the_papers_numbers_in_the_readme_are_those_of_its_tables():
         assert printed == f"{mine['constrained']} / {mine['erm']}"
 
 
-# ---------------------------------------------------------------- reference
-
-
 def test_every_key_of_a_recipe_is_on_the_page_with_its_meaning(page):
     keys = describe(Recipe)
     for kind in ("task", "model"):
@@ -124,9 +114,6 @@ def test_every_public_name_and_table_is_on_the_page(page):
     for name, column in {"ood.csv": "gamma", "examples.parquet": "loss_l"}.items():
         (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
         assert f"`{column}`" in row
-
-
-# ---------------------------------------------------------------- pages
 
 
 def test_every_kind_of_plug_in_is_in_the_guide():

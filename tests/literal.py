@@ -37,7 +37,12 @@ def unrolled_layers(weights: list[Any], step_size: float, x: list[list[float]]) 
 
 
 def dust_layers(
-    dictionaries: list[Any], sparsity: float, correlation: float, norms: list[float], x: Any
+    dictionaries: list[Any],
+    sparsity: float,
+    correlation: float,
+    unit: float,
+    norms: list[float],
+    x: Any,
 ) -> list[Any]:
     """D h_t of each layer from patches x_t, by U = I − DᵀD/c and V = Dᵀ/c."""
     h = [[0.0] * len(dictionaries[0][0]) for _ in x]
@@ -47,7 +52,7 @@ def dust_layers(
         n = range(len(atoms))
         gram = [[sum(a * b for a, b in zip(p, q, strict=True)) for q in atoms] for p in atoms]
         u = [[(i == j) - gram[i][j] / c for j in n] for i in n]
-        z = attended([times(d, code) for code in h], h)
+        z = attended([[value / unit for value in times(d, code)] for code in h], h)
         h = []
         for patch, mixed in zip(x, z, strict=True):
             shown = times(atoms, patch)

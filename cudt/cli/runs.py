@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from cudt.report.frames import Frames
 
 #: The columns of the table; `--csv` prints all.
-_SHOWN = ["run", "variant", "seed", "status", "score", "OOD", "verdict"]
+_SHOWN = ["run", "variant", "seed", "status", "score", "OOD", "verdict", "n"]
 _LEGEND = (
     "score: on validation data at γ_train · OOD: mean over higher levels, on test data\n"
-    "verdict: feasible (keeps every constraint), monotone (every layer lowers the loss)"
+    "verdict: feasible (keeps every constraint, up to two standard errors over n validation\n"
+    "examples; --strict: without them), monotone (every layer lowers the loss)"
 )
 #: Rows of a comparison that stand for a whole curve.
 _OVER_LEVELS = {"auc": "AUC", "mean": "mean", "id_mean": "mean ID", "ood_mean": "mean OOD"}
@@ -31,6 +32,9 @@ _OVER_LEVELS = {"auc": "AUC", "mean": "mean", "id_mean": "mean ID", "ood_mean": 
 def runs(
     folder: options.Folders = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all columns as CSV.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Feasible without a margin of two standard errors.")
+    ] = False,
 ) -> None:
     """List runs: what sets each one apart, seed, status, scores and verdict."""
     import pandas as pd
@@ -41,7 +45,7 @@ def runs(
     rows = []
     for path in find_runs(folder or [Path("outputs")]):
         try:
-            rows.append(_row(path))
+            rows.append(_row(path, strict=strict))
         except (UserError, OSError) as error:
             options.say(f"warning: {error}", stderr=True)
     if not rows:
@@ -61,7 +65,7 @@ def runs(
     options.say(_LEGEND)
 
 
-def _row(path: Path) -> dict[str, Any]:
+def _row(path: Path, *, strict: bool) -> dict[str, Any]:
     from cudt.config import yaml
     from cudt.config.differences import flat_values, short_path
     from cudt.runs.run import RunFolder
@@ -71,7 +75,8 @@ def _row(path: Path) -> dict[str, Any]:
     info = folder.info()
     values = yaml.parse_mapping(folder.read("recipe.yaml").decode(), f"{path}/recipe.yaml")
     settings, model = flat_values(values), values["model"]
-    verdicts = {"feasible": info.feasible, "monotone": info.monotone}
+    is_met = all(one.violation <= 0 for one in info.verdicts or ())
+    verdicts = {"feasible": info.feasible and (is_met or not strict), "monotone": info.monotone}
     verdict = ", ".join(word for word, is_so in verdicts.items() if is_so) or "neither"
     score, ood = _scores(folder, settings, info.gamma_train or 0.0)
     return {
@@ -84,6 +89,7 @@ def _row(path: Path) -> dict[str, Any]:
         "score": score,
         "OOD": ood,
         "verdict": "" if info.feasible is None else verdict,
+        "n": info.judged_on,
         "begun": info.begun,
         "path": path,
         "settings": settings,

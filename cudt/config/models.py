@@ -167,6 +167,9 @@ class PatchSection(ModelSection):
     """Cosines along each side of a patch; its dictionary has atoms² columns."""
     tie_layers: bool = False
     """Whether all layers share one set of weights."""
+    attention_unit: Positive = 255.0
+    """Unit of the pixels that attention compares. With 255 they are between 0 and 1; with 1 the
+    softmax over products of 0 to 255 selects a single frame, and nothing is averaged over time."""
 
 
 class Dust(PatchSection):

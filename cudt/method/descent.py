@@ -186,7 +186,8 @@ class LayerwiseDescent(nn.Module):
     # ---------------------------------------------------------------- trained slack
 
     def add_slack_to(self, optimizer: Optimizer) -> None:
-        """Let a primal optimiser train u, and project it onto u ≥ 0 after each of its steps.
+        """Let a primal optimiser train u at the rate η₁·f_0 (η₁ in the log form), and project it
+        onto u ≥ 0 after each of its steps.
 
         Changes nothing unless resilience="slack". Call it before something wraps the optimiser: a
         schedule of the learning rate, or Accelerate.
@@ -199,8 +200,11 @@ class LayerwiseDescent(nn.Module):
             slack.data.clamp_(min=0)
 
         optimizer.register_step_post_hook(project)
-        # Weight decay would relax the constraints less than β says.
-        optimizer.add_param_group({"params": [slack], "weight_decay": 0.0})
+        # In units of f_0, because Adam's steps do not grow with the losses. Weight decay would
+        # relax the constraints less than β says.
+        unit = 1.0 if self.form == "log" else self.reference
+        rate = unit * optimizer.defaults["lr"]
+        optimizer.add_param_group({"params": [slack], "lr": rate, "weight_decay": 0.0})
 
     def restart_slack(self) -> None:
         """u ← 0; call it after an epoch, because early relaxations are large and shrink slowly."""

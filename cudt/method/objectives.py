@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from cudt.config import plugins
-from cudt.method.constraints import is_feasible, judge
 from cudt.method.descent import LayerwiseDescent
 
 
@@ -75,14 +74,6 @@ class Objective(ABC):
         if self.constrains and self.descent.trained_slack is not None:
             self.descent.lagrangian(f.detach()).backward()
 
-    def rank(self, losses: Tensor, weights: Tensor) -> list[float]:
-        """The rank of an epoch on validation data, by which the best is chosen: lower is better,
-        compared from left to right. Unless overridden, it is J(f).
-
-        `losses` are those of the examples, (layers, examples).
-        """
-        return [self.value(self.select(losses @ weights / weights.sum())).item()]
-
 
 class Erm(Objective):
     """J = f_L: empirical risk minimisation."""
@@ -112,21 +103,6 @@ class Constrained(Objective):
     def value(self, f: Tensor) -> Tensor:
         """The Lagrangian, or f_L during warm-up."""
         return self.descent.lagrangian(f) if self.constrains else self.descent.in_form(f[-1])
-
-    def rank(self, losses: Tensor, weights: Tensor) -> list[float]:
-        """The value of the problem that is solved, with f and g in the units of `form`.
-
-        With resilience, f_L + β/2·Σ [g_l]₊²: the cheapest slacks for these losses are u_l = [g_l]₊.
-        Without it, feasible epochs come first, by f_L, then the others by Σ [g_l]₊. λ does not
-        count: it is no part of the problem.
-        """
-        descent, f = self.descent, losses @ weights / weights.sum()
-        last, excess = descent.in_form(f[-1]).item(), descent.violations(f).clamp_min(0)
-        if descent.resilience != "none":
-            return [last + 0.5 * descent.beta * excess.square().sum().item()]
-        no_slack = torch.zeros_like(f)
-        verdicts = judge(losses, weights, descent.reference, descent.rates, no_slack, descent.form)
-        return [0.0, 0.0, last] if is_feasible(verdicts) else [1.0, excess.sum().item(), last]
 
 
 def make_objective(name: str, descent: LayerwiseDescent) -> Objective:

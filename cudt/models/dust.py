@@ -4,13 +4,14 @@ of video patches.
 The codes h_1 … h_T of one patch position over T frames, in the rows of H, and a dictionary D whose
 columns are atoms:
 
-    Z  = λ₂·softmax(H DᵀD Hᵀ) H                             attention
+    Z  = λ₂·softmax(H DᵀD Hᵀ / s²) H                        attention
     h⁺ = φ_{λ₁/c}(U z + V x),  U = I − DᵀD/c,  V = Dᵀ/c     a proximal gradient step
     Y  = H⁺ Dᵀ                                              the reconstruction of the layer
 
 φ is the soft threshold, and H starts at 0. Only D is trained. c = ‖D‖² is the Lipschitz constant of
 the gradient of the LISTA loss ½‖x − D h‖² + λ₁‖h‖₁, so that no step raises it, however D is trained
-(docs/method.md). Pixel values are 0 to 255, which sets the scale of λ₁.
+(docs/method.md). Pixel values are 0 to 255, which sets the scale of λ₁. Attention compares D h_t in
+units of s = 255 (`model.attention_unit`).
 """
 
 from __future__ import annotations
@@ -75,13 +76,13 @@ def squared_norm(dictionary: Tensor) -> Tensor:
 class DustLayer(nn.Module):
     """Attention, then a LISTA step; a module so that it can be compiled."""
 
-    def __init__(self, sparsity: float, correlation: float) -> None:
+    def __init__(self, sparsity: float, correlation: float, unit: float) -> None:
         super().__init__()
-        self.sparsity, self.correlation = sparsity, correlation
+        self.sparsity, self.correlation, self.unit = sparsity, correlation, unit
 
     def forward(self, x: Tensor, h: Tensor, y: Tensor, dictionary: Tensor, c: Tensor) -> Tensor:
         """The codes H⁺, from the codes H and Y = H Dᵀ of the layer before."""
-        weights = self.correlation * attention(y)
+        weights = self.correlation * attention(y / self.unit)
         # D z comes from D h, because attention mixes tokens and the dictionary acts on each.
         return lista_step(x, weights @ h, weights @ y, dictionary, self.sparsity, c)
 
@@ -91,7 +92,7 @@ class Dust(PatchModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.layer = DustLayer(config.sparsity, config.correlation)
+        self.layer = DustLayer(config.sparsity, config.correlation, config.attention_unit)
         start = overcomplete_dct(config.patch, config.atoms)
         depth = range(1 if config.tie_layers else config.layers)
         self.dictionaries = nn.ParameterList(nn.Parameter(start.clone()) for _ in depth)

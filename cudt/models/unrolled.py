@@ -25,7 +25,6 @@ from cudt.models.base import LayeredModel, Visit
 from cudt.models.patches import PatchModel, overcomplete_dct, to_patches
 from cudt.tasks.base import Task
 from cudt.tasks.text import TextClassification
-from cudt.tasks.video import PEAK
 from cudt.utils.errors import UserError
 
 Config = sections.Unrolled
@@ -171,12 +170,12 @@ class UnrolledVideo(PatchModel, _Unrolled):
 
     Weights start from cosines, like DUST's: W₁ = Dᵀ/‖D‖, so that attention compares cosine
     coefficients, and W₂ = −I, so that W_s = I and a layer first passes on the output of attention.
-    Pixels are scaled to 0 to 1: with 0 to 255 the softmax would select a single frame.
+    Only attention depends on the unit of the pixels (`model.attention_unit`).
     """
 
     def __init__(self, config: sections.UnrolledVideo, task: Task) -> None:
         super().__init__(config, task)
-        self.layer = UnrolledLayer(config.step_size)
+        self.layer, self.unit = UnrolledLayer(config.step_size), config.attention_unit
         start = overcomplete_dct(config.patch, config.atoms)
         start = start.T / torch.linalg.matrix_norm(start, 2)
         depth = range(1 if config.tie_layers else config.layers)
@@ -184,8 +183,8 @@ class UnrolledVideo(PatchModel, _Unrolled):
         self.w2 = nn.ParameterList(nn.Parameter(-torch.eye(config.patch**2)) for _ in depth)
 
     def visit_layers(self, signal: Tensor, batch: Batch, visit: Visit) -> None:
-        for state in self.states(to_patches(signal, self.patch) / PEAK):
-            visit(PEAK * state)
+        for state in self.states(to_patches(signal, self.patch) / self.unit):
+            visit(self.unit * state)
 
 
 def video(config: sections.UnrolledVideo, task: Task, data_root: Path | None) -> UnrolledVideo:

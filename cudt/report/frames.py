@@ -118,13 +118,15 @@ def each(runs: pd.DataFrame) -> list[Any]:
     return [*runs.itertuples()]
 
 
-def read(folders: Sequence[Path]) -> Frames:
-    """Every finished run and sweep below some folders; a warning for each that is left out."""
+def read(folders: Sequence[Path], data: str = OWN) -> Frames:
+    """Every finished run and sweep below some folders, tested on its own data or on those of another
+    task; a warning for each that is left out.
+    """
     found: dict[tuple[Any, ...], _Read] = {}
     warnings = []
     for path in find_runs(folders):
         try:
-            run = _read(RunFolder(path))
+            run = _read(RunFolder(path), data=data)
         except (UserError, OSError) as error:
             warnings.append(str(error))
             continue
@@ -253,12 +255,13 @@ def _points(ood: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _on_one_test_set(frames: Frames) -> Frames:
-    """Leave out runs on other test data or frozen weights than most runs of their recipe: recipes
-    are equal, but files were replaced, so such runs must not share a mean or be compared.
+    """Leave out runs on other test data or frozen weights than most runs of their recipe and task
+    settings: files were replaced, so such runs must not share a mean or be compared.
     """
     tested = frames.runs[frames.runs["test_data"] != ""]
     files = tested["test_data"] + tested["frozen_weights"]
-    usual = files.groupby([tested["recipe"], tested["pretrained"]]).transform(lambda f: f.mode()[0])
+    same = [tested["recipe"], tested["pretrained"], tested["task"].map(json.dumps)]
+    usual = files.groupby(same).transform(lambda found: found.mode()[0])
     other = tested[files != usual]
     what = "skipped: other test data or frozen weights than most runs of the recipe"
     warnings = [*frames.warnings, *(f"{path}: {what}" for path in other["path"])]

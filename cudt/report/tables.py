@@ -184,7 +184,8 @@ def comparison_table(runs: pd.DataFrame, comparisons: Sequence[Comparison]) -> T
         "test examples under the same noise; the difference is constrained minus ERM, with its 95 % interval. Bold: "
         "better, where the interval excludes 0 and both sides were selected from equally many runs. An "
         "interval over examples or clips says nothing about other training seeds. †: a constraint is "
-        "not kept."
+        "not kept. The weights of every run, whatever its objective, are those of the epoch with the "
+        "lowest validation loss f_L, or the last ones where its recipe says so (training.select)."
     )
     title = "Constrained against unconstrained out of distribution"
     return TextTable("comparisons", title, pd.DataFrame(rows), [reading, *notes])

@@ -98,6 +98,7 @@ class RunInfo(InfoPart):
     best: BestEpoch | None = None
     stopped_early: int | None = None  # the update after which training ended early
     sigma_x: SigmaX | None = None
+    judged_on: int | None = None  # validation examples, or clips where they are windows
     feasible: bool | None = None  # every layer's constraint is met or borderline
     monotone: bool | None = None  # every layer lowers the loss
     verdicts: list[VerdictInfo] | None = None

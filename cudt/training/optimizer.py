@@ -29,7 +29,7 @@ def primal_optimizer(model: LayeredModel, training: Training) -> torch.optim.Opt
         groups = [{"params": rest}, {"params": apart, "lr": rate}]
     kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
     assert training.learning_rate is not None, "a validated recipe has that of its model"
-    # The slack that is added later has the rate of the weights.
+    # The rate of the slack that is added later follows from this one, too.
     return kind(groups, training.learning_rate, weight_decay=training.weight_decay, fused=True)
 
 

@@ -255,6 +255,7 @@ def _conclude(trainer: Trainer) -> None:
         status="finished",
         best=info.BestEpoch(epoch=epoch, validation_loss=losses[-1].item(), step=step),
         sigma_x=info.SigmaX(training=now.sigma_x, evaluation=sigma_x),
+        judged_on=len(measured.ids),
         feasible=feasible,
         monotone=monotone,
         verdicts=[

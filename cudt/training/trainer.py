@@ -316,10 +316,11 @@ class Trainer:
         before = random_state()
         measured = self.measure_validation()
         set_random_state(before)
+        # By f_L, whatever the objective, so that compared runs are chosen by the same number.
         # Warm-up solves another problem: its validations count only while there are no others. NaN
         # is neither below nor above a number, so a validation with it would stay the best one.
-        rank = [float(warming_up), *self.objective.rank(measured.losses, measured.weights)]
-        rank = [math.inf if math.isnan(one) else one for one in rank]
+        last = measured.layer_losses[-1].item()
+        rank = [float(warming_up), math.inf if math.isnan(last) else last]
         is_best = now.best is None or rank < now.best
         now.validated_step = now.step
         slack = self.descent.slack_in_loss_units(measured.layer_losses).tolist()

@@ -1,4 +1,4 @@
-"""LayerwiseDescent as a module: checkpoints, precision, and what it refuses."""
+"""LayerwiseDescent as a module: checkpoints, precision, what it refuses, and the weights of each objective."""
 
 from __future__ import annotations
 
@@ -111,3 +111,23 @@ def test_a_section_of_a_recipe_gives_the_same_problem():
     assert 0.8 * (1 - target.rates[0]) ** 3 == pytest.approx(0.1)
     with pytest.raises(UserError, match=r"descent.reference: f_0 must be above 0"):
         descent_of(settings, 2, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "linear", "log"),
+    [
+        ("erm", [0, 0, 1], [0, 0, 1]),
+        ("supervised", [1 / 3] * 3, [1 / 3] * 3),
+        # ∂/∂f_l (f_3 + Σ λ_l (f_l − 0.9 f_{l−1})) = λ_l − 0.9 λ_{l+1}, and 1 more for the last; per
+        # unit of log f without 0.9.
+        ("constrained", [0.5 - 0.9, 1.0 - 1.8, 1 + 2.0], [0.5 - 1.0, 1.0 - 2.0, 1 + 2.0]),
+    ],
+)
+def test_weight_of_each_layer_in_the_primal_step(name, linear, log):
+    f, found = torch.tensor([0.9, 0.7, 0.8]), []
+    for form in ("linear", "log"):
+        descent = LayerwiseDescent(3, 0.1, 1.0, form=form)
+        descent.multiplier_values.copy_(torch.tensor([0.5, 1.0, 2.0]))
+        found.append(make_objective(name, descent).gradient(f))
+    assert found[0].tolist() == pytest.approx(linear, abs=1e-6)
+    assert (found[1] * f).tolist() == pytest.approx(log, abs=1e-6)

@@ -68,12 +68,13 @@ def test_atoms_are_products_of_cosines_without_their_mean_of_norm_1(side, atoms)
 @pytest.mark.parametrize(("scale", "sparsity"), [(1.0, 0.05), (255.0, 0.9)])
 @torch.no_grad()
 def test_batched_layers_equal_the_equations_token_by_token(tie_layers, scale, sparsity):
-    model = model_of(tie_layers=tie_layers, sparsity=sparsity, correlation=0.5)
+    keys: dict[str, Any] = {"sparsity": sparsity, "attention_unit": scale}
+    model = model_of(tie_layers=tie_layers, correlation=0.5, **keys)
     videos = scale * torch.rand(2, 3, 8, 8, dtype=torch.double)
     dictionaries = [model.dictionaries[0 if tie_layers else layer] for layer in range(3)]
     norms = [torch.linalg.matrix_norm(d, 2).item() ** 2 for d in dictionaries]
     made = [
-        dust_layers([d.tolist() for d in dictionaries], sparsity, 0.5, norms, one.tolist())
+        dust_layers([d.tolist() for d in dictionaries], sparsity, 0.5, scale, norms, one.tolist())
         for one in to_patches(videos, 4)
     ]
     found, single = answers(model, videos), answers(model.float(), videos.float())

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from cudt.config import recipe as recipes
 from cudt.config.schema import Training
+from cudt.models.layer_losses import Measurement
 from cudt.runs.info import MultiplierInfo
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
@@ -137,17 +138,19 @@ def test_the_readout_steps_with_its_own_learning_rate(tmp_path):
 # ---------------------------------------------------------------- the best weights, early stopping
 
 
-def ranked(patch: pytest.MonkeyPatch, *ranks: float) -> None:
-    """Let validations have these ranks, by the order of their updates; one that is repeated has the same again."""
+def with_last_losses(patch: pytest.MonkeyPatch, *losses: float) -> None:
+    """Let validations find these losses of the last layer, by the order of their updates; one that
+    is repeated finds the same again.
+    """
     seen: dict[int, float] = {}
-    validate = Trainer._validate
+    measure = Trainer.measure_validation
 
-    def and_rank(trainer: Trainer) -> None:
-        rank = seen.setdefault(trainer.progress.step, ranks[min(len(seen), len(ranks) - 1)])
-        trainer.objective.rank = lambda losses, weights: [rank]  # type: ignore[method-assign]
-        validate(trainer)
+    def measured(trainer: Trainer) -> Measurement:
+        found, step = measure(trainer), trainer.progress.step
+        found.losses[-1] = seen.setdefault(step, losses[min(len(seen), len(losses) - 1)])
+        return found
 
-    patch.setattr(Trainer, "_validate", and_rank)
+    patch.setattr(Trainer, "measure_validation", measured)
 
 
 def validations(run: Run) -> list[int]:
@@ -156,11 +159,16 @@ def validations(run: Run) -> list[int]:
     return rows[rows["layer"] == 1]["step"].tolist()
 
 
-def test_the_best_epoch_has_the_lowest_rank_and_nan_is_never_best(tmp_path, monkeypatch):
-    ranked(monkeypatch, math.nan, 0.5, 0.4, 0.4)
-    trainer = trainer_for(tmp_path, "training.epochs=4", "descent.alpha=0.5")
+@pytest.mark.parametrize("objective", ["erm", "supervised", "constrained"])
+def test_the_best_epoch_of_every_objective_has_the_lowest_loss_of_the_last_layer(
+    tmp_path, monkeypatch, objective
+):
+    with_last_losses(monkeypatch, math.nan, 0.5, 0.4, 0.4)
+    changes = ("training.epochs=4", "descent.alpha=0.5", f"objective={objective}")
+    trainer = trainer_for(tmp_path, *changes)
     trainer.fit()
-    assert (trainer.progress.best_epoch, trainer.progress.best) == (3, [0.0, 0.4])
+    assert trainer.progress.best_epoch == 3
+    assert trainer.progress.best == pytest.approx([0.0, 0.4])
 
 
 def test_warm_up_has_no_multipliers_and_is_best_only_while_there_is_no_other(tmp_path):
@@ -173,12 +181,12 @@ def test_warm_up_has_no_multipliers_and_is_best_only_while_there_is_no_other(tmp
 
 
 @pytest.mark.parametrize(("select", "epoch"), [("best", 1), ("last", 3)])
-def test_a_run_keeps_both_weights_and_is_judged_by_the_selected(
-    tmp_path, monkeypatch, select, epoch
-):
-    monkeypatch.setattr("cudt.method.objectives.Constrained.rank", lambda *_: [0.0])
+def test_a_run_keeps_both_weights_and_is_judged_by_the_selected(tmp_path, select, epoch):
     slack = ("descent.alpha=0.5", "descent.resilience=slack", "descent.beta=1.0")
-    recipe = tiny_recipe(*slack, "training.epochs=3", f"training.select={select}")
+    # At this rate the first epoch is the best.
+    recipe = tiny_recipe(
+        *slack, "training.epochs=3", "training.learning_rate=0.03", f"training.select={select}"
+    )
     run = train_quietly(recipe, tmp_path)
     best, last = (load_file(run.checkpoints / f"{one}.safetensors") for one in ("best", "last"))
     assert any(not torch.equal(best[name], last[name]) for name in best)
@@ -220,7 +228,7 @@ def test_validating_within_epochs_chooses_weights_and_does_not_change_training(t
 
 
 def test_training_stops_after_validations_without_better_weights(tmp_path, monkeypatch):
-    ranked(monkeypatch, 0.5, 0.4, 0.4, 0.6, 0.1)
+    with_last_losses(monkeypatch, 0.5, 0.4, 0.4, 0.6, 0.1)
     settings = ("training.epochs=5", "training.validate_every=2", "training.early_stopping=2")
     run = train_quietly(tiny_recipe(*settings), tmp_path)
     info = run.finished_info()

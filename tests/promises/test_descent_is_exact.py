@@ -342,3 +342,22 @@ def test_u_does_not_decay_with_the_weights():
     optimizer.step()
     assert weight.item() == pytest.approx(1 - 0.1 * 0.5)
     assert slack.tolist() == pytest.approx([0.4, 0.4])
+
+
+def test_u_moves_alike_in_every_unit_of_the_loss():
+    found = []
+    for unit in (1.0, 1e6):
+        slack: dict[str, Any] = {"resilience": "slack", "beta": 2.0 / unit}
+        descent = LayerwiseDescent(2, 0.1, unit, **slack)
+        weight = torch.tensor(1.0, requires_grad=True)
+        optimizer = torch.optim.Adam([weight], lr=0.01)
+        descent.add_slack_to(optimizer)
+        for _ in range(30):
+            optimizer.zero_grad()
+            f = unit * torch.tensor([1.2, 0.7]) * weight
+            descent.lagrangian(f).backward()
+            descent.dual_step(f)
+            optimizer.step()
+        found.append([*(descent.slack / unit).tolist(), *descent.multiplier_values.tolist()])
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert found[0][0] > 0.05

@@ -47,7 +47,9 @@ def algorithm_1(settings: Any, layerwise: Any, reference: float) -> list[dict[st
     sigma_x = sigma(model, [task.collate([one]) for one in examples])
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     slack = torch.zeros(n_layers, requires_grad=True)
-    primal = torch.optim.Adam([*weights, slack], lr=training.learning_rate, fused=True)
+    unit = 1.0 if log else reference
+    groups = [{"params": weights}, {"params": [slack], "lr": unit * training.learning_rate}]
+    primal = torch.optim.Adam(groups, lr=training.learning_rate, fused=True)
     multipliers = torch.zeros(n_layers)
     first, second = torch.zeros(n_layers), torch.zeros(n_layers)  # the moments of the dual Adam
     seen: list[dict[str, Any]] = []

@@ -107,11 +107,10 @@ def plant_layers(
     error: float = 0.01,
     *,
     kind: str = "gaussian",
-    weights: str = "best",
 ) -> None:
     """Add the test losses of a run's layers by level, with one standard error."""
     add_rows(run, "layers", [
-        {**keys(kind, level), "weights": weights, "layer": layer, "loss": loss, "metric": 0.5,
+        {**keys(kind, level), "layer": layer, "loss": loss, "metric": 0.5,
          "standard_error": error}
         for level, losses in levels.items()
         for layer, loss in enumerate(losses, 1)

@@ -54,9 +54,6 @@ def example_of(output: str, max_length: int, tokenizer: Any = None) -> Dialogue:
     return task.examples("train")[0]
 
 
-# ---------------------------------------------------------------- prompts
-
-
 @pytest.mark.parametrize("given", ["", GIVEN])
 def test_the_prompt_fits_every_length_and_keeps_the_template(given):
     whole, alone = length(prompt_text(INSTRUCTION, given)), length(prompt_text("", ""))
@@ -73,9 +70,6 @@ def test_the_prompt_fits_every_length_and_keeps_the_template(given):
     assert prompt_tokens(BYTES, INSTRUCTION, given, alone - 1) == ([], True)
 
 
-# ---------------------------------------------------------------- prompts with their responses
-
-
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
 def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_has():
     prompt = length(prompt_text(INSTRUCTION, GIVEN))
@@ -86,9 +80,6 @@ def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_ha
     assert short.start == prompt - 2
     assert long.is_cut
     assert short.is_cut
-
-
-# ---------------------------------------------------------------- batches
 
 
 def test_labels_are_the_next_tokens_if_these_belong_to_the_response():
@@ -127,9 +118,6 @@ def test_a_thinned_batch_keeps_some_labels_of_each_example_all_equally_often():
     assert ((drawn - 4 / 13).abs() < 4 * (4 / 13 * 9 / 13 / 400) ** 0.5).all()
 
 
-# ---------------------------------------------------------------- losses
-
-
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
 def test_losses_are_those_of_transformers_for_each_example(folder, pretrained):
     task = build(folder, pretrained)
@@ -152,9 +140,6 @@ def test_the_reference_loss_is_the_entropy_of_the_response_tokens_in_training():
     # a, a, b, end, b, end
     task = of_texts(("Say.", "", "aab"), ("Say.", "", "b"))
     assert task.reference_loss() == pytest.approx(log(3))
-
-
-# ---------------------------------------------------------------- data
 
 
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")

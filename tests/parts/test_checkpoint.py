@@ -11,7 +11,7 @@ import torch
 
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
-from cudt.utils.errors import DamagedFileError, DataWarning, TrainingInterruptedError
+from cudt.utils.errors import DamagedFileError, DataWarning, TrainingInterruptedError, UserError
 from tests.conftest import Stopping, tiny_recipe, train_quietly
 
 #: Three updates an epoch, six in all.
@@ -90,3 +90,14 @@ def test_code_in_a_checkpoint_is_not_run(stopped, tmp_path):
     with pytest.raises(Exception, match="Weights only load failed"):
         train_quietly(RECIPE, stopped.path.parents[1])
     assert not (tmp_path / "ran").exists()
+
+
+def test_weights_of_another_model_are_refused():
+    problem = training.assemble_model(RECIPE, None, torch.device("cpu"))
+    weights = problem.learned_weights()
+    name = sorted(weights)[0]
+    with pytest.raises(UserError, match="does not fit this model: unexpected key 'strange'"):
+        problem.load_learned_weights({**weights, "strange": weights[name]})
+    del weights[name]
+    with pytest.raises(UserError, match=f"does not fit this model: missing key '{name}'"):
+        problem.load_learned_weights(weights)

@@ -245,15 +245,3 @@ def test_scores_that_are_not_those_behind_the_curve_are_refused(trained_run, tmp
     rows = run.read_examples()
     run.write_examples(rows.assign(score_3=rows["score_3"] + 0.01))
     assert_refused(compared(tmp_path), "does not give the metric in ood.csv", 0.0)
-
-
-def test_a_level_that_is_not_a_number_spoils_only_what_it_is_part_of(trained_run, tmp_path):
-    ours = drawn(1)
-    ours[1.0] = np.full_like(ours[1.0], math.nan)
-    make_scored_run(trained_run, tmp_path, ours)
-    make_scored_run(trained_run, tmp_path, drawn(2), objective="erm")
-    table = by_quantity(compared(tmp_path))
-    for name in ("1.0", "auc", "mean", "ood_mean"):
-        assert math.isnan(table["difference"][name])
-        assert table["reason"][name] == "the metric is not a number"
-    assert math.isfinite(table["low"]["id_mean"])

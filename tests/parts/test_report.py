@@ -179,19 +179,6 @@ def test_if_the_best_is_not_evaluated_the_side_is_empty_and_names_the_command(pl
     assert made.levels == [0.0, 1.0, 2.0]
 
 
-def test_runs_scored_at_several_levels_are_ranked_by_their_mean_over_the_shared_ones(
-    plant, tmp_path
-):
-    # Another sweep scored the first at γ = 2, too; NaN is the worst score, never skipped.
-    grids = {0.2: (0.9, 0.5, 0.99), 0.3: (0.8, 0.7), 0.4: (0.9, math.nan)}
-    for alpha, grid in grids.items():
-        plant(overrides=[f"descent.alpha={alpha}"], validation=grid)
-    runs = read(tmp_path).runs
-    rank = compare.criterion(runs)
-    alphas = [runs.loc[run, "descent"]["alpha"] for run in rank.sort_values().index]
-    assert alphas == [0.3, 0.2, 0.4]
-
-
 @pytest.mark.parametrize(
     "other",
     [{"gamma_train": 1.0}, {"layers": 9}, {"overrides": ["task.test=60"]}, {"kind": "uniform"}],

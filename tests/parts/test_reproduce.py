@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +58,6 @@ def text_of(console: Console) -> str:
     return re.sub(r" +", " ", console.file.getvalue())  # type: ignore[attr-defined]
 
 
-# ---------------------------------------------------------------- the scales that come with cudt
-
-
 @pytest.mark.parametrize("name", recipes.names("scale"))
 def test_a_scale_that_comes_with_cudt_is_valid_and_its_plan_fits_a_terminal(name, tmp_path):
     text = recipes.locate(name, "scale").read_text(encoding="utf-8")
@@ -75,9 +77,6 @@ def test_machines_that_join_find_what_was_begun(tmp_path):
         assert scale.begun(tmp_path) == scale.load(source, ["figure-1"])
 
 
-# ---------------------------------------------------------------- what is missing
-
-
 def test_what_is_missing_is_reported_once_with_how_to_get_it(tmp_path):
     other = pair(tmp_path, "other", recipe="imdb-ut", fixed=None)
     third = pair(tmp_path, "third", recipe="imdb-ut", fixed={"training.epochs": 4})
@@ -93,9 +92,6 @@ def test_what_is_missing_is_reported_once_with_how_to_get_it(tmp_path):
     assert text.endswith("6 runs to train, 1,102 hours\nhours: a slow one\n")
 
 
-# ---------------------------------------------------------------- the loop
-
-
 def train(loaded: scale.Scale, asked: SweepOptions) -> None:
     """What workers do, in this process."""
     asked.out.mkdir(parents=True)
@@ -108,7 +104,7 @@ def train(loaded: scale.Scale, asked: SweepOptions) -> None:
 
 def stamps(out: Path) -> dict[str, int]:
     """The times at which runs were trained, evaluated, and answered instructions."""
-    patterns = ("best.safetensors", "ood.csv", "examples.parquet", "questions*tokens3.json")
+    patterns = ("best.safetensors", "ood.csv", "examples.parquet", "questions*tokens*.json")
     found = [path for pattern in patterns for path in out.rglob(pattern)]
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in found}
 
@@ -163,3 +159,28 @@ def test_a_scale_for_a_gpu_is_refused_without_one(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="needs a GPU"):
         run.reproduce(loaded, SweepOptions(tmp_path / "out"), screen())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_smoke_scale_killed_halfway_and_repeated_does_nothing_twice(tmp_path):
+    out = tmp_path / "out"
+    words = ["reproduce", "--scale", "smoke", "--workers", "2", "--out", str(out)]
+    command = [sys.executable, "-m", "cudt", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
+    killed = subprocess.Popen(command, env=environment)
+    while len(list(out.glob("*/*/examples.parquet"))) < 10:
+        assert killed.poll() is None
+        time.sleep(0.2)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    # Workers end by themselves, and may finish their job.
+    time.sleep(10)
+    done = stamps(out)
+    again = subprocess.run(command, env=environment, timeout=1200, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count(" done ") == 9
+    after = stamps(out)
+    assert {path: after[path] for path in done} == done
+    assert len(after) > len(done)
+    figure = "smoke-text-gaussian-descent-and-robustness.png"
+    assert (out / "report" / "figures" / figure).is_file()

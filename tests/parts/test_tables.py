@@ -16,13 +16,13 @@ from cudt.evaluation.intervals import (
     Array,
     bootstrap,
     bootstrap_of_clips,
-    clips_of,
     resampled_means,
     student,
     student_quantile,
     wilson,
 )
 from cudt.method import constraints
+from cudt.models.layer_losses import Measurement
 from tests.planted import keys
 
 KEYS = keys("gaussian", 0.5)
@@ -157,6 +157,25 @@ def test_areas_and_psnr_are_those_computed_by_hand():
     assert tables.psnr(np.array([0.0]))[0] == math.inf
 
 
+def test_means_are_weighted_and_grouping_by_example_keeps_them():
+    losses, scores = torch.rand(2, 3, 8, dtype=torch.double, generator=torch.Generator())
+    weights = torch.arange(1.0, 9.0).double()
+    parts = [
+        Measurement(losses[:, own], scores[:, own], weights[own], list(ids))
+        for own, ids in ((slice(4), "bacd"), (slice(4, 8), "dcab"))
+    ]
+    joined = Measurement.joined(parts)
+    by_hand = (losses * weights).sum(1) / 36
+    assert joined.layer_losses.tolist() == pytest.approx(by_hand.tolist())
+    grouped = joined.grouped(joined.ids)
+    assert grouped.ids == ["a", "b", "c", "d"]
+    assert grouped.layer_losses.tolist() == pytest.approx(by_hand.tolist())
+    assert grouped.layer_scores.tolist() == pytest.approx(joined.layer_scores.tolist())
+    # b is the first of the first part and the last of the second, with weights 1 and 8.
+    wanted = (losses[:, 0] + 8 * losses[:, 7]) / 9
+    assert grouped.losses[:, 1].tolist() == pytest.approx(wanted.tolist())
+
+
 # ---------------------------------------------------------------- intervals
 
 
@@ -166,6 +185,14 @@ def test_wilson_has_the_values_that_newcombe_prints():
     assert wilson(15 / 148, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
     assert wilson(0, 20) == pytest.approx((0, 0.1611), abs=5e-5)
     assert wilson(1 / 29, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
+
+
+def test_about_95_of_100_intervals_hold_the_true_mean():
+    # Of a normal law, whose mean is 0; the binomial(100, 0.95) lies within these bounds in 99 cases
+    # of 100.
+    samples = np.random.default_rng(0).normal(size=(100, 60))
+    ends = [bootstrap(one, np.ones(60)) for one in samples]
+    assert 88 <= sum(low <= 0 <= high for low, high in ends) <= 99
 
 
 def test_students_quantiles_are_those_of_the_tables():
@@ -178,11 +205,6 @@ def test_variances_that_add_up_have_satterthwaites_degrees_of_freedom():
     # Equal variances of 3 and 3 degrees of freedom are one of 6; next to a large one a small one does not count.
     reach = student([(np.array([2.0, 1e-12, 0.0]), 3), (np.array([2.0, 1.0, 0.0]), 3)])
     assert reach == pytest.approx([2 * 2.446912, 3.182446, 0], abs=1e-4)
-
-
-def test_the_clip_of_a_window_is_all_but_the_end_of_its_id():
-    ids = ["test/b/0", "test/a/0", "test/b/8", "test/a/b/0", "test/b/16"]
-    assert clips_of(ids).tolist() == [2, 0, 2, 1, 2]
 
 
 @pytest.mark.parametrize("clips", [None, np.array([0, 2, 1, 0, 2, 2, 1, 0])])

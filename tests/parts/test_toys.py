@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cudt.config.tasks import Reviews as ReviewsSection
 from cudt.config.tasks import Shapes
 from cudt.tasks import toys
-from cudt.tasks.base import SPLITS
+from cudt.tasks.base import SPLITS, Split
 from cudt.tasks.toys import PRAISE, VOCABULARY, Reviews
 from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import UserError
@@ -36,6 +37,17 @@ def test_every_review_is_unique_and_its_label_follows_the_rule(task):
     share = sum(review.label for review in task.examples("train")) / 4000
     entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
     assert task.reference_loss() == pytest.approx(entropy)
+
+
+def test_word_counts_alone_are_near_chance(task):
+    def counts(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
+        words = task.collate(task.examples(split))
+        one_hot = torch.nn.functional.one_hot(words["input_ids"], len(VOCABULARY))
+        return (one_hot * words["attention_mask"].unsqueeze(2)).sum(1).double(), words["labels"]
+
+    (x, y), (x_test, y_test) = counts("train"), counts("test")
+    weights = torch.linalg.lstsq(x, 2.0 * y.double() - 1, driver="gelsd").solution
+    assert ((x_test @ weights > 0) == y_test.bool()).double().mean() < 0.6
 
 
 def test_a_batch_has_the_words_of_its_reviews_and_new_texts_must_have_known_words(task):

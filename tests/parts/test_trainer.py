@@ -47,6 +47,16 @@ def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
 
 
+def test_windows_of_a_clip_are_one_measurement_unless_it_is_the_only_clip(tmp_path):
+    for clips, ids in ((2, ["clip-0", "clip-1"]), (1, ["clip-0/0", "clip-0/4"])):
+        sizes = [f"task.validation={clips}", "task.frames=4", "task.clip_length=8"]
+        video = recipes.load("smoke-video", sizes)
+        objects, accelerator = training.assemble(video, None, CPU), accelerator_for("cpu", "fp32")
+        trainer = Trainer(run_for(video, tmp_path), *objects, accelerator, quiet())
+        trainer.progress.sigma_x = 1.0
+        assert trainer.measure_validation().ids == [f"validation/{name}" for name in ids]
+
+
 # ---------------------------------------------------------------- one update
 
 

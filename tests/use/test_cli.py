@@ -1,4 +1,4 @@
-"""The commands, each called as a user calls it; tests/parts has their numbers."""
+"""The commands, each called as a user calls it, and what they import; tests/parts has their numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import csv
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -34,9 +36,6 @@ def folders(*names: tuple[str, int]) -> list[str]:
     return [f"{name}-{tiny_recipe(objective=name, seed=seed).identity()}" for name, seed in names]
 
 
-# ---------------------------------------------------------------- the command line
-
-
 def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_traceback(
     call, monkeypatch
 ):
@@ -55,9 +54,6 @@ def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_trac
         fail_with(bug)
         with pytest.raises(type(bug), match=str(bug)):
             call("recipes")
-
-
-# ---------------------------------------------------------------- train and experiment
 
 
 def test_several_seeds_and_objectives_are_one_run_each_and_finished_ones_are_skipped(
@@ -97,9 +93,6 @@ def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
     assert contents(tmp_path / "outputs/reviews-ut") == before
 
 
-# ---------------------------------------------------------------- sweep
-
-
 def test_a_sweep_trains_the_runs_that_train_would_and_reads_no_test_data(call, tmp_path):
     write_reviews(tmp_path)
     own = "task: {name: text, train: train.csv, test: test.csv, text: review, label: opinion}\n"
@@ -122,9 +115,6 @@ def test_a_sweep_trains_the_runs_that_train_would_and_reads_no_test_data(call, t
     (own,) = (tmp_path / "outputs" / "sweeps" / "own").iterdir()
     assert run_for(recipe.load(str(own / "best.yaml")), Path("outputs")).path.name == folder.name
     assert "finished" in call(*words, "--plan")[1]
-
-
-# ---------------------------------------------------------------- eval-ood
 
 
 def test_a_run_is_one_table_with_a_line_for_each_level_and_a_second_call_skips_it(call, copy):
@@ -175,9 +165,6 @@ def test_a_run_that_fails_stops_no_other(workers, call, copy):
     assert (code, error.count("\n")) == (2, 1)
 
 
-# ---------------------------------------------------------------- generate
-
-
 def test_instructions_of_a_file_are_answered_in_the_run_and_a_prompt_on_the_terminal(
     call, tmp_path
 ):
@@ -197,9 +184,6 @@ def test_instructions_of_a_file_are_answered_in_the_run_and_a_prompt_on_the_term
     assert answer["output"].strip() in output
     assert contents(run.path) == before
     assert call("generate", run.path)[0] == 2
-
-
-# ---------------------------------------------------------------- runs
 
 
 @pytest.fixture
@@ -236,9 +220,6 @@ def test_every_run_is_one_row_named_by_what_sets_it_apart(call, outputs, trained
     assert error.startswith(f"warning: {outputs / best['run']}/run.json: ")
 
 
-# ---------------------------------------------------------------- recipes, data, doctor
-
-
 def test_recipes_and_searches_are_listed_and_a_recipe_is_shown_with_changes(call):
     listed = call("recipes")[1]
     assert "\nreviews-ut " in listed
@@ -266,3 +247,43 @@ def test_the_doctor_names_what_is_missing_and_unfinished_and_damaged_runs(call, 
     code, printed, _ = call("doctor", "copy")
     assert code == 1
     assert "problem     copy/history.csv: damaged" in printed
+
+
+HEAVY = ("torch", "transformers", "pandas", "altair", "accelerate", "optuna", "datasets")
+#: Prints the exit code of a command, and the heavy packages that it has imported.
+CALL = f"""
+import json, sys
+from cudt.cli.main import main
+sys.argv = ["cudt", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as stop:
+    code = stop.code or 0
+print(json.dumps([code, [name for name in {HEAVY!r} if name in sys.modules]]))
+"""
+TYPO = ["--set", "training.epoch=3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["recipes"], 0),
+        (["recipes", "show", "imdb-minilm"], 0),
+        (["train", "--recipe", "imdb-minilm", *TYPO], 2),
+        (["train", "--recipe", "ucsd-dust", "--objective", "emr"], 2),
+        (["sweep", "--search", "alhpa"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_help_and_refusals_import_nothing_heavy(arguments, code, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CALL, *arguments], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [code, []], done.stderr
+
+
+def test_import_cudt_imports_nothing_heavy(tmp_path):
+    code = f"import cudt, sys; cudt.train; print([n for n in {HEAVY!r} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n"

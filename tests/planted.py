@@ -24,10 +24,10 @@ REACH = 0.05
 INPUT_RMSE = 45.0
 
 
-def keys(kind: str, gamma: float, seed: int = 0, split: str = "test") -> dict[str, Any]:
+def keys(kind: str, gamma: float, seed: int = 0) -> dict[str, Any]:
     """What the rows of a table belong to."""
     names = ("split", "data", "weights", "noise", "gamma", "seed")
-    return dict(zip(names, (split, OWN, "best", kind, gamma, seed), strict=True))
+    return dict(zip(names, ("test", OWN, "best", kind, gamma, seed), strict=True))
 
 
 def add_rows(run: Run, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -50,14 +50,11 @@ def make_run(
     kind: str = "gaussian",
     overrides: Sequence[str] = (),
     recipe: NamedRecipe | None = None,
-    validation: Sequence[float] = (),
     **info: Any,
 ) -> Run:
-    """A finished run with this accuracy at each γ (a list stands for noise seeds), or with None not
-    yet evaluated.
+    """A finished run with this accuracy at each γ (a list stands for noise seeds); with None it is not yet evaluated.
 
-    `steps` are the shares of layer ratios of 0.51, 1.51 and 3. `overrides` are settings of its
-    recipe, `validation` is the accuracy that a sweep measured at γ = 0, 1 …
+    `steps` are the shares of layer ratios of 0.51, 1.51 and 3. `overrides` are settings of its recipe.
     """
     recipe = recipe or NamedRecipe(
         name, tiny_recipe(*overrides, objective=objective, seed=seed).settings
@@ -76,11 +73,6 @@ def make_run(
     run.update_info(RunInfo.model_validate({**known, **facts}))
     trained_layers = trained.read_table("layers")
     run.write_table("layers", trained_layers[trained_layers["split"] == "validation"])
-    if validation:
-        add_rows(run, "ood", [
-            {**keys("gaussian", g, split="validation"), "value": value, "n": 40}
-            for g, value in enumerate(validation)
-        ])  # fmt: skip
     if accuracy is None:
         return run
     level = 0.0 if kind == "discrete" else GAMMA_TRAIN
@@ -144,7 +136,6 @@ def make_scored_run(
     weights: np.ndarray[Any, Any] | None = None,
     ids: Sequence[str] | None = None,
     root: bool = False,
-    kind: str = "gaussian",
     **changes: Any,
 ) -> Run:
     """A finished run with the scores of its examples: at each level (examples,), or (examples, noise seeds)."""
@@ -155,13 +146,13 @@ def make_scored_run(
     curve = {g: (weights @ values / weights.sum()).tolist() for g, values in columns.items()}
     if root:
         rmse = {gamma: math.sqrt(mean) for gamma, (mean,) in curve.items()}
-        run = make_video_run(trained, out, rmse, kind=kind, **changes)
+        run = make_video_run(trained, out, rmse, **changes)
     else:
-        run = make_run(trained, out, curve, kind=kind, **changes)
+        run = make_run(trained, out, curve, **changes)
     last, rows = run.finished_info().layers, []
     for gamma, values in columns.items():
         for seed, mine in enumerate(values.T):
-            facts = {**keys(kind, gamma, seed), "id": ids, "group": ids, "weight": weights}
+            facts = {**keys("gaussian", gamma, seed), "id": ids, "group": ids, "weight": weights}
             losses = {f"loss_{layer}": 1.0 for layer in range(1, last + 1)}
             rows.append(pd.DataFrame({**facts, **losses, f"score_{last}": mine}))
     run.write_examples(pd.concat(rows, ignore_index=True))

@@ -52,9 +52,7 @@ def test_the_shipped_recipes_are_valid_and_say_what_they_are():
         ({"reproduces": "x", "expect": "y", "name": "z", "needs": "w"}, {}, {"needs": "w"}),
     ],
 )
-def test_sections_are_merged_with_the_base_and_everything_else_replaces_it(
-    before, after, merged, tmp_path
-):
+def test_sections_merge_with_the_base_and_all_else_replaces_it(before, after, merged, tmp_path):
     write(tmp_path, "base", **before)
     path = write(tmp_path, "mine", base="base.yaml", **after)
     assert recipe.read(Path(path)) == merged
@@ -187,9 +185,6 @@ def test_every_key_has_a_meaning_and_required_ones_are_what_only_a_user_can_know
         *("model.name", "model.pretrained"),
         *("published.model", "published.dataset", "descent.alpha.target_loss"),
     }
-    alpha = next(doc for doc in docs if doc.path == "descent.alpha")
-    assert alpha.values == "number ≥ 0 and < 1 or list of number ≥ 0 and < 1 or section"
-    assert alpha.default == "0.1"
 
 
 # ---------------------------------------------------------------- YAML
@@ -242,9 +237,6 @@ def test_a_file_must_consist_of_keys_and_be_unicode(tmp_path):
         with pytest.raises(UserError, match=r"^x\.yaml: must consist of `key: value` lines"):
             yaml.parse_mapping(text, "x.yaml")
     file = tmp_path / "x.yaml"
-    file.write_bytes("a: ü\n".encode("latin-1"))
-    with pytest.raises(UserError, match=r"x\.yaml: not valid UTF-8"):
-        yaml.read(file)
     file.write_bytes("a: ü\n".encode("utf-8-sig"))
     assert yaml.read(file) == {"a": "ü"}
 

@@ -169,10 +169,7 @@ def test_violations_equal_a_literal_loop(form):
     assert ours.tolist() == pytest.approx(literal_violations(f, 1.3, rates, form), abs=1e-12)
 
 
-def test_the_log_form_does_not_depend_on_the_scale_of_the_loss_and_survives_underflow():
-    f = torch.tensor([0.6, 0.5, 0.45])
-    small = descent_violations(f, 0.7, [0.1] * 3, "log")
-    assert torch.allclose(small, descent_violations(f * 1e6, 0.7e6, [0.1] * 3, "log"), atol=1e-6)
+def test_the_log_form_survives_underflow():
     underflown = descent_violations(torch.tensor([0.5, 0.0, 0.0]), 0.7, [0.1] * 3, "log")
     assert bool(torch.isfinite(underflown).all())
 

@@ -1,5 +1,4 @@
-"""DUST and what the video models share: patches, cosines, the equations token by token, ‖D‖², and
-the LISTA loss that its steps descend on."""
+"""DUST: patches, cosines, the equations token by token, and the LISTA loss that a step descends on."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Early exit by confidence: layers, thresholds and FLOPs against literal twins; predictions that leave early."""
+"""Early exit by confidence: layers, thresholds, FLOPs and predictions against literal twins."""
 
 from __future__ import annotations
 
 import shutil
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -55,9 +56,7 @@ def test_each_example_leaves_at_the_first_layer_that_is_sure_enough(threshold):
         ([0.93, 0.92, 0.9], [1, 2, 3], 0),
     ],
 )
-def test_the_chosen_threshold_is_the_shallowest_within_half_a_percentage_point(
-    accuracies, depths, best, monkeypatch, trained_run
-):
+def test_the_shallowest_accurate_threshold(accuracies, depths, best, monkeypatch, trained_run):
     points = pd.DataFrame({"accuracy": accuracies, "mean_depth": depths}).assign(
         full_accuracy=0.9, threshold=[float(number) for number in range(len(depths))]
     )
@@ -121,14 +120,9 @@ def test_a_prediction_is_the_answer_of_the_layer_that_its_text_leaves_at(run, wa
 
 
 def test_a_layer_that_no_text_needs_does_not_run(run, monkeypatch):
-    kind, read = type(load(run, "cpu", None).model), list[int]()
-    real = kind.readout
-
-    def readout(*given: Any) -> Any:
-        read.append(1)
-        return real(*given)
-
-    monkeypatch.setattr(kind, "readout", readout)
+    kind = type(load(run, "cpu", None).model)
+    readout = Mock(side_effect=kind.readout)
+    monkeypatch.setattr(kind, "readout", lambda *given: readout(*given))
     found = cudt.predict(run, ["the plot was dull"], {"confidence": 0.0}, device="cpu")
     assert found.layers.tolist() == [1]
-    assert len(read) == 1
+    assert readout.call_count == 1

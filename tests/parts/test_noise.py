@@ -11,12 +11,7 @@ import pytest
 import torch
 
 from cudt.config.levels import distribution, scale_of, training_level
-from cudt.noise import (
-    ALPHABET,
-    DISCRETE,
-    example_seed,
-    noise_kind,
-)
+from cudt.noise import ALPHABET, DISCRETE, example_seed, noise_kind
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])

@@ -72,9 +72,7 @@ def slow_twin(
 
 
 @pytest.mark.parametrize(("root", "noise_seeds"), [(False, 1), (False, 2), (True, 1)])
-def test_over_examples_it_is_the_bootstrap_of_a_literal_twin(
-    root, noise_seeds, trained_run, tmp_path
-):
+def test_over_examples_it_is_a_literal_twins_bootstrap(root, noise_seeds, trained_run, tmp_path):
     n = 24
     ours, erm = (drawn(seed, n, noise_seeds) for seed in (1, 2))
     weights = np.random.default_rng(3).integers(1, 9, n).astype(float)

@@ -127,9 +127,7 @@ def test_the_mean_is_over_real_tokens_and_the_first_is_the_first(folders):
 @pytest.mark.parametrize(
     ("family", "lora"), [("albert", None), ("llama", RANK_2), ("dinov2 linear", None)]
 )
-def test_compiled_layers_have_the_same_losses_gradients_and_names(
-    folders, monkeypatch, family, lora
-):
+def test_compiled_layers_have_the_same_losses_and_gradients(folders, monkeypatch, family, lora):
     # torch's own compiler takes minutes on a CPU. Code that Dynamo cannot trace is an error.
     traced = functools.partial(torch.compile, backend="eager", fullgraph=True)
     monkeypatch.setattr(torch, "compile", traced)

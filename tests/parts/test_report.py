@@ -148,9 +148,7 @@ def test_runs_that_differ_only_in_their_seed_all_count(plant, tmp_path):
 
 
 @pytest.mark.parametrize("searched", SIDES)
-def test_with_several_variants_on_one_side_both_are_the_best_on_validation_data(
-    searched, plant, tmp_path
-):
+def test_with_variants_on_one_side_both_are_the_best_on_validation_data(searched, plant, tmp_path):
     other = next(side for side in SIDES if side != searched)
     for number, loss in enumerate((0.3, 0.1, 0.2)):
         tried = [f"training.learning_rate={0.1 / (1 + number)}"]
@@ -254,16 +252,12 @@ def test_the_papers_number_is_shown_with_the_difference_to_ours(plant, tmp_path)
         ([], {"layers": 4}, False),
     ],
 )
-def test_only_what_is_searched_may_differ_from_the_papers_recipe(
-    overrides, info, is_the_papers, plant, tmp_path
-):
+def test_only_what_is_searched_may_differ(overrides, info, is_the_papers, plant, tmp_path):
     published(plant, "imdb-ut", *overrides, **info)
     assert ("accuracy-auc" in results(tmp_path)[1]) == is_the_papers
 
 
-def test_the_papers_unconstrained_model_has_the_settings_that_its_recipe_names(
-    trained_run, tmp_path
-):
+def test_the_papers_unconstrained_model_has_its_recipes_settings(trained_run, tmp_path):
     curve = {0.0: 9.0, 1.0: 30.0}
     for objective, tied in (("constrained", []), ("erm", ["model.tie_layers=true"]), ("erm", [])):
         loaded = recipes.load("avenue-dust", tied, objective=objective)
@@ -284,19 +278,6 @@ def test_retentions_are_shown_as_rates_and_losses_in_our_unit():
     # ViT's loss is in other units: f_0 scales with it, β against it.
     vit, factor = settings("dual_video.csv", 2), 127.5**2 / 3
     assert (vit["f_0"], vit["beta"]) == pytest.approx((202 * factor, 0.71 / factor))
-
-
-def test_the_settings_next_to_the_papers_are_those_of_the_best_run(plant, tmp_path):
-    facts = {"layers": 3, "gamma_train": 0.8, "feasible": True}
-    for alpha, loss in ((0.2, 0.5), (0.3, 0.1), (0.4, 0.3)):
-        loaded = recipes.load("imdb-ut", [f"descent.alpha={alpha}"], objective="constrained")
-        variant = loaded.identity(without_seed=True)
-        best = {"validation_loss": loss}
-        plant(recipe=loaded, best=best, variant=variant, **facts)
-    tables_, long = results(tmp_path)
-    (row,) = long["dual"].to_dict("records")
-    assert (row["alpha"], row["alpha_paper"], row["runs"]) == (0.3, pytest.approx(0.1), "best of 3")
-    assert "| 0.3 (0.1) |" in tables_[-1].markdown()
 
 
 # ---------------------------------------------------------------- figures
@@ -349,9 +330,7 @@ def test_ratios_to_f_0_are_averaged_geometrically_over_relative_depth(plant, tmp
     assert mean[1.0] == pytest.approx(math.sqrt(0.1 * 0.4))
 
 
-def test_every_figure_is_drawn_where_there_are_runs_for_it_and_only_there(
-    plant, trained_run, tmp_path
-):
+def test_every_figure_is_drawn_where_there_are_runs_for_it(plant, trained_run, tmp_path):
     def names(folder: Path) -> set[str]:
         found = charts.View(read(folder))
         views = {"all": [found], "recipe": found.families(), "noise": found.families()}

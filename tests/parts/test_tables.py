@@ -176,9 +176,6 @@ def test_means_are_weighted_and_grouping_by_example_keeps_them():
     assert grouped.losses[:, 1].tolist() == pytest.approx(wanted.tolist())
 
 
-# ---------------------------------------------------------------- intervals
-
-
 def test_wilson_has_the_values_that_newcombe_prints():
     # Newcombe, "Two-sided confidence intervals for the single proportion" (1998), Table I, method 3.
     assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)

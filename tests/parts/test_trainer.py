@@ -149,9 +149,7 @@ def test_the_readout_steps_with_its_own_learning_rate(tmp_path):
 
 
 def with_last_losses(patch: pytest.MonkeyPatch, *losses: float) -> None:
-    """Let validations find these losses of the last layer, by the order of their updates; one that
-    is repeated finds the same again.
-    """
+    """Let validations find these losses of the last layer, by the order of their updates."""
     seen: dict[int, float] = {}
     measure = Trainer.measure_validation
 
@@ -170,9 +168,7 @@ def validations(run: Run) -> list[int]:
 
 
 @pytest.mark.parametrize("objective", ["erm", "supervised", "constrained"])
-def test_the_best_epoch_of_every_objective_has_the_lowest_loss_of_the_last_layer(
-    tmp_path, monkeypatch, objective
-):
+def test_the_best_epoch_has_the_lowest_loss_of_the_last_layer(tmp_path, monkeypatch, objective):
     with_last_losses(monkeypatch, math.nan, 0.5, 0.4, 0.4)
     changes = ("training.epochs=4", "descent.alpha=0.5", f"objective={objective}")
     trainer = trainer_for(tmp_path, *changes)

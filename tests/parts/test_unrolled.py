@@ -1,5 +1,4 @@
-"""UT for texts and for video: the equations token by token, and the energies that its steps descend
-on (docs/method.md)."""
+"""UT for texts and for video: the equations token by token, and the energies that its steps descend on."""
 
 from __future__ import annotations
 

@@ -62,7 +62,6 @@ def test_a_mismatched_torchvision_is_survived(tmp_path):
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision" / "__init__.py").write_text(BROKEN)
     survive = "from cudt.utils.device import survive_torchvision_mismatch as s; s(); "
-
     command = [sys.executable, "-c", f"{survive}import torchvision; print(torchvision.healthy)"]
     assert subprocess.check_output(command, text=True, cwd=tmp_path).strip() == "True"
 

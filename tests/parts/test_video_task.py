@@ -57,9 +57,6 @@ def starts(made: VideoDenoising, split: Split) -> dict[str, list[int]]:
     return found
 
 
-# ---------------------------------------------------------------- windows
-
-
 def test_training_windows_are_a_stride_apart_and_validation_is_the_end_of_each_clip():
     made = task(clip("a", 24), clip("b", 40, seed=1), clip("short", 13))
     # A clip that is too short for both parts is for training.
@@ -79,9 +76,6 @@ def test_a_clip_shorter_than_a_window_is_skipped_and_a_split_of_them_is_refused(
 def test_clips_of_the_training_data_are_reported():
     with pytest.warns(DataWarning, match="test data: 1 of 1 are also in the training data"):
         task(clip("a", 24), clip("c2", 13, seed=2)).examples("test")
-
-
-# ---------------------------------------------------------------- loss and metrics
 
 
 def test_loss_and_rmse_are_those_of_all_pixels():
@@ -110,9 +104,6 @@ def test_the_reference_is_the_loss_of_the_best_uniform_grey():
     grey = pixels.mean().item()
     assert made.reference_loss() == pytest.approx(loss(grey), rel=1e-12)
     assert min(loss(grey - 2), loss(grey + 2)) > made.reference_loss()
-
-
-# ---------------------------------------------------------------- where clips come from
 
 
 def section(name: str, **changes: Any) -> Any:

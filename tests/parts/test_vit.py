@@ -1,5 +1,4 @@
-"""Vision transformers that denoise video: frames as their processor makes them, tokens as pixels,
-both readouts, and what is refused."""
+"""Vision transformers that denoise video: frames as their processor makes them, and both readouts."""
 
 from __future__ import annotations
 

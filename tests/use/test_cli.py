@@ -36,9 +36,7 @@ def folders(*names: tuple[str, int]) -> list[str]:
     return [f"{name}-{tiny_recipe(objective=name, seed=seed).identity()}" for name, seed in names]
 
 
-def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_traceback(
-    call, monkeypatch
-):
+def test_errors_are_one_line_and_a_bug_keeps_its_traceback(call, monkeypatch):
     def fail_with(error: BaseException) -> None:
         def read(*_: object) -> None:
             raise error
@@ -56,9 +54,7 @@ def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_trac
             call("recipes")
 
 
-def test_several_seeds_and_objectives_are_one_run_each_and_finished_ones_are_skipped(
-    call, tmp_path
-):
+def test_seeds_and_objectives_are_one_run_each_and_finished_ones_are_skipped(call, tmp_path):
     lists = ("--seed", "0,1", "--objective", "erm", "--objective", "constrained")
     code, output, error = call(*TRAIN, *lists)
     assert (code, error) == (0, "")
@@ -71,10 +67,9 @@ def test_several_seeds_and_objectives_are_one_run_each_and_finished_ones_are_ski
     assert contents(tmp_path) == before
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
-    call, tmp_path, monkeypatch
-):
+def test_an_experiment_trains_evaluates_and_reports_once(call, tmp_path, monkeypatch):
+    # Drawing takes most of the time.
+    monkeypatch.setattr("cudt.report.page._figures", lambda *_: [])
     command = (*EXPERIMENT, "--seeds", "0,1", "--set", "evaluation.perturbations=[uniform]")
     code, output, _ = call(*command)
     assert code == 0
@@ -165,9 +160,7 @@ def test_a_run_that_fails_stops_no_other(workers, call, copy):
     assert (code, error.count("\n")) == (2, 1)
 
 
-def test_instructions_of_a_file_are_answered_in_the_run_and_a_prompt_on_the_terminal(
-    call, tmp_path
-):
+def test_instructions_are_answered_in_the_run_and_a_prompt_on_the_terminal(call, tmp_path):
     write_instructions(tmp_path)
     write_recipe(tmp_path, tiny_llama(tmp_path / "llama", initializer_range=0.5))
     run = train(tmp_path, tmp_path / "out", "training.epochs=1")

@@ -95,9 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", MESSAGES)
-def test_a_mistake_is_answered_with_what_is_wrong_and_how_to_fix_it(
-    command, folder, monkeypatch, capsys
-):
+def test_a_mistake_is_answered_with_how_to_fix_it(command, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     before = sorted(folder.rglob("*"))
     monkeypatch.setattr("sys.argv", ["cudt", *command.split()])

@@ -104,7 +104,7 @@ def train(loaded: scale.Scale, asked: SweepOptions) -> None:
 
 def stamps(out: Path) -> dict[str, int]:
     """The times at which runs were trained, evaluated, and answered instructions."""
-    patterns = ("best.safetensors", "ood.csv", "examples.parquet", "questions*tokens*.json")
+    patterns = ("best.safetensors", "examples.parquet", "questions*tokens*.json")
     found = [path for pattern in patterns for path in out.rglob(pattern)]
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in found}
 

@@ -209,7 +209,7 @@ def test_every_run_is_one_row_named_by_what_sets_it_apart(call, outputs, trained
     (outputs / best["run"] / "run.json").write_text("{")
     code, output, error = call("runs", "outputs")
     assert code == 0
-    assert output.splitlines()[1].split() == "run variant seed status score OOD verdict".split()
+    assert output.splitlines()[1].split() == "run variant seed status score OOD verdict n".split()
     assert error.startswith(f"warning: {outputs / best['run']}/run.json: ")
 
 

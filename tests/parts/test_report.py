@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from cudt.report.frames import Frames, Sweep
 from cudt.report.paired import Comparison, Differences
 from cudt.report.tables import TextTable
 from cudt.runs.info import RunInfo
+from cudt.sweep.results import FACTS, best_of_arms
+from cudt.sweep.worker import score_of
 from tests.planted import (
     GAMMA_TRAIN,
     INPUT_RMSE,
@@ -27,6 +30,7 @@ from tests.planted import (
     plant_layers,
     plant_weights,
 )
+from tests.sweeps import sweep_of
 
 #: ID at 0, OOD at 1 and 2. By the trapezoid rule 0.85 + 0.7, and 0.9 + 0.65.
 CURVES = {"constrained": {0.0: 0.9, 1.0: 0.8, 2.0: 0.6}, "erm": {0.0: 1.0, 1.0: 0.8, 2.0: 0.5}}
@@ -211,6 +215,28 @@ def test_runs_scored_at_several_levels_are_ranked_by_their_mean_over_the_shared_
     assert alphas == [0.3, 0.2, 0.4]
 
 
+def test_the_report_shows_the_run_that_best_yaml_names(plant, tmp_path):
+    # The second violates a constraint, another sweep scored the third at γ = 2, too. The others are
+    # as good as the first, the only one that was evaluated because best.yaml names it.
+    violated = {"verdicts": [{"layer": 1, "verdict": "violated"}], "feasible": False}
+    grids = [(0.8, 0.7), (0.9, 0.9), (0.8, 0.6, 0.99), *[(0.7, 0.8)] * 5]
+    rows = []
+    for number, grid in enumerate(grids):
+        facts: Any = violated if number == 1 else {"feasible": True}
+        alpha = f"descent.alpha={0.1 + number / 100}"
+        run = plant(curve=None if number < 3 else {}, overrides=[alpha], validation=grid, **facts)
+        found = {"score": score_of(run, "grid", [0.0, 1.0]), "violated": int(number == 1)}
+        rows.append(
+            {"setting": "", "arm": "one", "state": "finished", "run": str(run.path), **found}
+        )
+    trials = pd.DataFrame(rows, columns=["setting", "arm", "state", "score", *FACTS])
+    named = best_of_arms(trials, sweep_of(tmp_path))["run"].tolist()
+    assert named == [rows[0]["run"]]
+    runs = read(tmp_path).runs
+    side = compare.choose(runs, "gaussian")["constrained"]
+    assert (side.best_of, runs.loc[side.runs, "path"].map(str).tolist()) == (8, named)
+
+
 @pytest.mark.parametrize(
     "other",
     [{"gamma_train": 1.0}, {"layers": 9}, {"overrides": ["task.test=60"]}, {"kind": "uniform"}],
@@ -290,6 +316,15 @@ def test_a_sweep_says_what_it_repeats_and_a_run_of_two_sweeps_has_no_measure(pla
     compare.assign(found)
     assert found.runs["is_repeated"].all()
     assert set(found.runs["measure"]) == {""}
+
+
+def test_a_search_with_one_finished_run_is_no_repetition(plant, tmp_path):
+    name = "/".join(plant().path.parts[-2:])
+    (tmp_path / "trials_wide.csv").write_text(f"state,run\nfinished,{name}\nfailed,\n")
+    for sampler, is_search in (("tpe", True), ("seeds", False)):
+        arms = {"one": {"sampler": sampler, "budget": 2}}
+        (tmp_path / "sweep.json").write_text(json.dumps({"measure": "loss", "arms": arms}))
+        assert frames.read([tmp_path]).sweeps == [Sweep({name}, "loss", is_search)]
 
 
 # ---------------------------------------------------------------- the paper beside ours

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +19,11 @@ from cudt.models.layer_losses import Measurement
 from cudt.runs.info import MultiplierInfo
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
+from cudt.training import trainer as trainers
 from cudt.training.optimizer import learning_rate_share
 from cudt.training.trainer import Trainer
 from cudt.utils.device import accelerator_for, survive_torchvision_mismatch
-from cudt.utils.errors import TrainingStoppedError, UserError
+from cudt.utils.errors import TrainingPrunedError, TrainingStoppedError, UserError
 from tests.conftest import quiet, tiny_recipe, train_quietly
 
 CPU = torch.device("cpu")
@@ -341,6 +343,20 @@ def test_a_finished_run_is_kept_as_it_is_and_takes_new_evaluation_settings(tmp_p
     different = [path.name for path in files if path.read_bytes() != files[path]]
     assert {"history.csv", "layers.csv", "best.safetensors"}.isdisjoint(different)
     assert "batch_size: 7" in (run.path / "recipe.yaml").read_text()
+
+
+def test_the_seconds_of_training_are_without_interruptions(tmp_path, monkeypatch):
+    def prune(run: Run) -> None:
+        raise TrainingPrunedError("after an epoch")
+
+    ticks = count(0, 10)
+    monkeypatch.setattr(trainers, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    with pytest.raises(TrainingPrunedError):
+        training.train(tiny_recipe(), tmp_path, "cpu", None, quiet(), after_epoch=prune)
+    assert run_for(tiny_recipe(), tmp_path).info().seconds == 10
+    next(ticks)
+    # The second of two epochs.
+    assert train_quietly(tiny_recipe(), tmp_path).info().seconds == 20
 
 
 def test_run_json_says_how_a_run_was_made_and_repeats_it(trained_run, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from cudt.config import describe, errors, plugins, recipe, yaml
+from cudt.config.differences import names_apart
 from cudt.config.levels import GAMMA, PROBABILITY, parse_levels
 from cudt.config.schema import Recipe, Section, TargetLoss
 from cudt.utils.errors import UserError
@@ -120,6 +121,11 @@ def test_names_in_any_script_can_be_folders_and_commands_cannot():
     for name in ("=1+1", "-rf", ".a", "a/b", "a\nb", "a;b", "", "a ", "a" * 101, "report"):
         with pytest.raises(UserError, match=r"^name: "):
             recipe.checked_name(name, "name")
+
+
+def test_variants_are_told_apart_by_all_digits_of_a_number():
+    variants = [{"training.epochs": 1234567}, {"training.epochs": 1234568}]
+    assert names_apart(variants) == ["epochs=1234567", "epochs=1234568"]
 
 
 # ---------------------------------------------------------------- what is refused

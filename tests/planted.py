@@ -50,11 +50,13 @@ def make_run(
     kind: str = "gaussian",
     overrides: Sequence[str] = (),
     recipe: NamedRecipe | None = None,
+    validation: Sequence[float] = (),
     **info: Any,
 ) -> Run:
     """A finished run with this accuracy at each γ (a list stands for noise seeds); with None it is not yet evaluated.
 
-    `steps` are the shares of layer ratios of 0.51, 1.51 and 3. `overrides` are settings of its recipe.
+    `steps` are the shares of layer ratios of 0.51, 1.51 and 3. `overrides` are settings of its recipe,
+    `validation` is the accuracy that a sweep measured at γ = 0, 1 …
     """
     recipe = recipe or NamedRecipe(
         name, tiny_recipe(*overrides, objective=objective, seed=seed).settings
@@ -73,6 +75,12 @@ def make_run(
     run.update_info(RunInfo.model_validate({**known, **facts}))
     trained_layers = trained.read_table("layers")
     run.write_table("layers", trained_layers[trained_layers["split"] == "validation"])
+    if validation:
+        rows = [
+            {**keys("gaussian", gamma), "split": "validation", "value": value, "n": 40}
+            for gamma, value in enumerate(validation)
+        ]
+        add_rows(run, "ood", rows)
     if accuracy is None:
         return run
     level = 0.0 if kind == "discrete" else GAMMA_TRAIN

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cudt.config import describe, plugins, recipe, yaml
+from cudt.config.differences import names_apart
 from cudt.config.levels import GAMMA, PROBABILITY, parse_levels
 from cudt.config.schema import Recipe, TargetLoss
 from cudt.utils.errors import UserError
@@ -17,9 +18,6 @@ def write(folder: Path, file: str, /, **values: Any) -> str:
     path = folder / f"{file}.yaml"
     path.write_text(yaml.dump(values), encoding="utf-8")
     return str(path)
-
-
-# ---------------------------------------------------------------- the recipes that come with cudt
 
 
 def test_the_shipped_recipes_are_valid_and_say_what_they_are():
@@ -34,9 +32,6 @@ def test_the_shipped_recipes_are_valid_and_say_what_they_are():
         first = recipe.locate(name).read_text(encoding="utf-8").splitlines()[0]
         assert first == f"# cudt train --recipe {name}"
         assert all((settings.reproduces, settings.needs, settings.expect)), name
-
-
-# ---------------------------------------------------------------- where settings come from
 
 
 @pytest.mark.parametrize(
@@ -117,7 +112,9 @@ def test_names_in_any_script_can_be_folders_and_commands_cannot():
             recipe.checked_name(name, "name")
 
 
-# ---------------------------------------------------------------- noise levels
+def test_variants_are_told_apart_by_all_digits_of_a_number():
+    variants = [{"training.epochs": 1234567}, {"training.epochs": 1234568}]
+    assert names_apart(variants) == ["epochs=1234567", "epochs=1234568"]
 
 
 def test_a_grid_is_exact_sorted_and_without_duplicates():
@@ -138,9 +135,6 @@ def test_a_bad_grid_is_refused_in_one_line():
     assert parse_levels([0.0, 1.5], GAMMA) == [0, 1.5]
     with pytest.raises(UserError, match="from 0 to 1,"):
         parse_levels([0.0, 1.5], PROBABILITY)
-
-
-# ---------------------------------------------------------------- plug-ins
 
 
 def test_what_a_recipe_is_checked_by_is_what_the_code_says():
@@ -171,9 +165,6 @@ def test_a_dotted_name_is_a_module_from_outside(tmp_path, monkeypatch):
         assert message in str(error.value)
 
 
-# ---------------------------------------------------------------- documentation
-
-
 def test_every_key_has_a_meaning_and_required_ones_are_what_only_a_user_can_know():
     docs = describe.describe(Recipe)
     for kind in ("task", "model"):
@@ -185,9 +176,6 @@ def test_every_key_has_a_meaning_and_required_ones_are_what_only_a_user_can_know
         *("model.name", "model.pretrained"),
         *("published.model", "published.dataset", "descent.alpha.target_loss"),
     }
-
-
-# ---------------------------------------------------------------- YAML
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,6 @@ def literal(run: Run, gamma: float, seed: int, precision: str = "fp32") -> list[
     return sorted(found, key=lambda one: one["id"])
 
 
-# ---------------------------------------------------------------- the tables
-
-
 def test_every_example_has_at_every_layer_what_it_has_alone(run):
     evaluate(run, Grid([0.0, 1.0], noise_seeds=[3]))
     for gamma in (0.0, 1.0):
@@ -121,9 +118,6 @@ def test_without_examples_the_tables_are_the_same(run):
     assert missing(other, Grid()) == {}
 
 
-# ---------------------------------------------------------------- what is skipped
-
-
 def test_levels_that_the_tables_have_are_skipped_and_again_repeats_them(run):
     assert evaluate(run)
     before = (run.path / "ood.csv").read_bytes()
@@ -161,9 +155,6 @@ def test_runs_that_cannot_be_evaluated_are_refused(run):
     run.update_info(RunInfo(status="failed"))
     with pytest.raises(UserError, match="is failed, not finished"):
         check(run, Grid())
-
-
-# ---------------------------------------------------------------- other weights, other data
 
 
 def test_other_weights_are_evaluated_as_those_of_a_run_that_selected_them(tmp_path):

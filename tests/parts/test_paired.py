@@ -40,9 +40,6 @@ def by_quantity(table: pd.DataFrame) -> pd.DataFrame:
     return table.set_index(names)
 
 
-# ---------------------------------------------------------------- oracles
-
-
 def slow_twin(
     ours: dict[float, Array], erm: dict[float, Array], weights: Array, *, root: bool
 ) -> dict[str, Any]:
@@ -136,9 +133,6 @@ def test_the_order_of_examples_changes_no_number(trained_run, tmp_path):
     pd.testing.assert_frame_equal(made[0], made[1])
 
 
-# ---------------------------------------------------------------- training seeds
-
-
 def make_seeds(
     trained_run, folder, objective: str, shifts: dict[int, float], spread: float = 0.0
 ) -> None:
@@ -197,9 +191,6 @@ def coverage(n: int, seed_spread: float, gain_spread: float, trials: int = 200) 
 def test_about_95_of_100_intervals_over_three_seeds_hold_the_truth(seed_spread, gain_spread):
     # Two standard deviations of a share of 200 are 0.03; it may be too wide, never too narrow.
     assert coverage(3, seed_spread, gain_spread) >= 0.92
-
-
-# ---------------------------------------------------------------- without an interval
 
 
 def assert_refused(table: pd.DataFrame, reason: str, difference: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import runpy
@@ -16,19 +17,14 @@ from cudt import report
 from cudt.config import recipe as recipes
 from cudt.report import charts, compare, figures, frames, paper, tables
 from cudt.report.compare import SIDES
-from cudt.report.frames import Frames
+from cudt.report.frames import Frames, Sweep
 from cudt.report.paired import Comparison, Differences
 from cudt.report.tables import TextTable
 from cudt.runs.info import RunInfo
-from tests.planted import (
-    GAMMA_TRAIN,
-    INPUT_RMSE,
-    REACH,
-    make_run,
-    make_video_run,
-    plant_layers,
-    plant_weights,
-)
+from cudt.sweep.results import FACTS, best_of_arms
+from cudt.sweep.worker import score_of
+from tests.planted import GAMMA_TRAIN, REACH, make_run, make_video_run, plant_layers, plant_weights
+from tests.sweeps import sweep_of
 
 #: ID at 0, OOD at 1 and 2. By the trapezoid rule 0.85 + 0.7, and 0.9 + 0.65.
 CURVES = {"constrained": {0.0: 0.9, 1.0: 0.8, 2.0: 0.6}, "erm": {0.0: 1.0, 1.0: 0.8, 2.0: 0.5}}
@@ -99,11 +95,6 @@ def test_the_summary_splits_the_grid_at_the_training_level(plant, tmp_path):
     assert row["grid_mean"] == pytest.approx(2.6 / 4)
     assert row["auc"] == pytest.approx(0.4 * 0.9 + 0.1 * 0.7 + 0.5 * 0.4)
     assert (row["range"], row["levels"]) == ("γ 0 to 1", 4)
-
-
-def test_denoising_has_the_metric_of_the_noisy_input_beside_it(trained_run, tmp_path):
-    make_video_run(trained_run, tmp_path, {0.0: 5.0, 1.0: 20.0})
-    assert summary(tmp_path)["input_mean"] == pytest.approx(INPUT_RMSE / 2)
 
 
 # ---------------------------------------------------------------- which runs are read
@@ -177,6 +168,28 @@ def test_if_the_best_is_not_evaluated_the_side_is_empty_and_names_the_command(pl
     assert made.levels == [0.0, 1.0, 2.0]
 
 
+def test_the_report_shows_the_run_that_best_yaml_names(plant, tmp_path):
+    # The second violates a constraint, another sweep scored the third at γ = 2, too. The others are
+    # as good as the first, the only one that was evaluated because best.yaml names it.
+    violated = {"verdicts": [{"layer": 1, "verdict": "violated"}], "feasible": False}
+    grids = [(0.8, 0.7), (0.9, 0.9), (0.8, 0.6, 0.99), *[(0.7, 0.8)] * 5]
+    rows = []
+    for number, grid in enumerate(grids):
+        facts: Any = violated if number == 1 else {"feasible": True}
+        alpha = f"descent.alpha={0.1 + number / 100}"
+        run = plant(curve=None if number < 3 else {}, overrides=[alpha], validation=grid, **facts)
+        found = {"score": score_of(run, "grid", [0.0, 1.0]), "violated": int(number == 1)}
+        rows.append(
+            {"setting": "", "arm": "one", "state": "finished", "run": str(run.path), **found}
+        )
+    trials = pd.DataFrame(rows, columns=["setting", "arm", "state", "score", *FACTS])
+    named = best_of_arms(trials, sweep_of(tmp_path))["run"].tolist()
+    assert named == [rows[0]["run"]]
+    runs = read(tmp_path).runs
+    side = compare.choose(runs, "gaussian")["constrained"]
+    assert (side.best_of, runs.loc[side.runs, "path"].map(str).tolist()) == (8, named)
+
+
 @pytest.mark.parametrize(
     "other",
     [{"gamma_train": 1.0}, {"layers": 9}, {"overrides": ["task.test=60"]}, {"kind": "uniform"}],
@@ -205,6 +218,15 @@ def test_erm_is_matched_with_the_constrained_runs_of_its_model_settings(plant, t
     found = matches(runs)
     assert len(found) == 2
     assert all(runs.loc[match, "model_text"].nunique() == 1 for match in found)
+
+
+def test_a_search_with_one_finished_run_is_no_repetition(plant, tmp_path):
+    name = "/".join(plant().path.parts[-2:])
+    (tmp_path / "trials_wide.csv").write_text(f"state,run\nfinished,{name}\nfailed,\n")
+    for sampler, is_search in (("tpe", True), ("seeds", False)):
+        arms = {"one": {"sampler": sampler, "budget": 2}}
+        (tmp_path / "sweep.json").write_text(json.dumps({"measure": "loss", "arms": arms}))
+        assert frames.read([tmp_path]).sweeps == [Sweep({name}, "loss", is_search)]
 
 
 # ---------------------------------------------------------------- the paper beside ours

@@ -13,6 +13,7 @@ from optuna.trial import TrialState
 
 from cudt.config import recipe as recipes
 from cudt.evaluation import evaluate
+from cudt.runs.info import RunInfo
 from cudt.runs.run import Run, run_for
 from cudt.sweep import command, results, search, worker
 from cudt.sweep.results import Results
@@ -246,10 +247,13 @@ def test_no_password_is_printed():
 
 def test_a_finished_run_is_only_scored(run, tmp_path, monkeypatch):
     use(RUN_CELL, monkeypatch)
+    run.update_info(RunInfo(seconds=1234.5))
     sweep, before = sweep_of(tmp_path, arms={"constrained": seeds(1)}), run.info()
     made = swept(sweep, tmp_path / "out")
     (row,) = made.trials.to_dict("records")
     assert (row["state"], row["updates"]) == ("finished", 6)
+    # Both are of the run, though this sweep did not train it.
+    assert (made.best["spent_updates"][0], made.best["spent_seconds"][0]) == (6, 1234.5)
     assert run.info().ended == before.ended
     assert row["run"] == f"{run.path.parent.name}/{run.path.name}"
 

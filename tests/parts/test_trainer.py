@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +19,11 @@ from cudt.models.layer_losses import Measurement
 from cudt.runs.info import MultiplierInfo
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
+from cudt.training import trainer as trainers
 from cudt.training.optimizer import learning_rate_share
 from cudt.training.trainer import Trainer
 from cudt.utils.device import accelerator_for, survive_torchvision_mismatch
-from cudt.utils.errors import TrainingStoppedError, UserError
+from cudt.utils.errors import TrainingPrunedError, TrainingStoppedError, UserError
 from tests.conftest import quiet, tiny_recipe, train_quietly
 
 CPU = torch.device("cpu")
@@ -312,6 +314,20 @@ def test_tensorboard_has_history_value_by_value_and_the_verdict(tmp_path):
         expected.setdefault(key, []).append((step, pytest.approx(value, rel=1e-6)))
     for name, values in expected.items():
         assert [(one.step, one.value) for one in events.Scalars(name)] == values, name
+
+
+def test_the_seconds_of_training_are_without_interruptions(tmp_path, monkeypatch):
+    def prune(run: Run) -> None:
+        raise TrainingPrunedError("after an epoch")
+
+    ticks = count(0, 10)
+    monkeypatch.setattr(trainers, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    with pytest.raises(TrainingPrunedError):
+        training.train(tiny_recipe(), tmp_path, "cpu", None, quiet(), after_epoch=prune)
+    assert run_for(tiny_recipe(), tmp_path).info().seconds == 10
+    next(ticks)
+    # The second of two epochs.
+    assert train_quietly(tiny_recipe(), tmp_path).info().seconds == 20
 
 
 def test_run_json_says_how_a_run_was_made_and_repeats_it(trained_run, tmp_path):

@@ -115,13 +115,6 @@ def test_every_public_name_and_table_is_on_the_page(page):
         assert f"`{column}`" in row
 
 
-def test_every_kind_of_plug_in_is_in_the_guide():
-    guide = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
-    for kind, name in plugins.DEFINES.items():
-        (row,) = re.findall(rf"^\| {kind.replace('optimizer', 'optimiser')} \|.*", guide, re.M)
-        assert name in row
-
-
 def test_every_recipe_on_a_page_is_valid(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "outside"))
     for path in PAGES:

@@ -13,13 +13,14 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import stdev
 
 import yaml
 
 from cudt import report
 from cudt.config.levels import training_level
 from cudt.report import compare, frames
-from cudt.report.paired import Differences
+from cudt.report.paired import Differences, over_levels
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/results.md"
@@ -78,14 +79,13 @@ class Results:
             row[f"constrained − {NAMES[one]}"] = self.minus(ours, runs[one], noise)
         return {"seeds": str(len(ours)), **row}
 
-    def falling(self, where: str, descent: str) -> str:
-        """The share of the constrained runs' layers that lower the test loss at γ_train."""
-        table = self.frames.layers.join(self.frames.runs[["reference", "gamma_train"]], on="run")
-        mine = table[table["run"].isin(self.runs(where, descent)["constrained"])]
-        mine = mine[(mine["split"] == "test") & (mine["gamma"] == mine["gamma_train"])]
-        mine = mine[mine["perturbation"] == "gaussian"].sort_values(["run", "layer"])
-        before = mine.groupby("run")["loss"].shift().fillna(mine["reference"])
-        return f"{100 * (mine['loss'] < before).mean():.0f} %"
+    def spread(self, where: str, descent: str) -> Row:
+        """The standard deviation over seeds of the area under each objective's curve."""
+        row, noise = {}, "gaussian"
+        for key, runs in self.runs(where, descent).items():
+            curves = [self.frames.curve(run, noise) for run in runs]
+            row[key] = number(stdev(over_levels(one, noise, 0.0)["auc"] for one in curves), 3)
+        return {"seeds": str(len(curves)), **{name: row[key] for key, name in NAMES.items()}}
 
     def noise_in_training(self) -> Iterator[Row]:
         """ERM that met more noise in training, and runs that met less, above the higher level."""
@@ -124,7 +124,7 @@ def tables(folder: Path) -> Iterator[tuple[str, list[Row]]]:
     others = {name: Results(folder, name.lower()) for name in ("Avenue", "ShanghaiTech")}
     for name in ("imdb", "mnli", "ablations"):
         yield name, [{"setting": label, **own.compared(*which)} for label, *which in rows[name]]
-    yield "falling", [{label: own.falling(*which) for label, *which in rows["ablations"]}]
+    yield "seeds", [{"experiment": label, **own.spread(*which)} for label, *which in rows["seeds"]]
     yield "noise", [*own.noise_in_training()]
     yield "instructions", [*own.instructions()]
     yield (

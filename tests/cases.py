@@ -5,41 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from cudt import load_recipe
 from cudt.config.recipe import NamedRecipe
-from tests.instructions import write_instructions
 from tests.pretrained import tiny_llama, tiny_pretrained, tiny_vision
-from tests.texts import write_reviews
-from tests.videos import noise, write_frames
+from tests.texts import write_instructions, write_reviews
 
-_FEW = {"train": 12, "validation": 4, "test": 4}
-_CLIPS = {"size": 16, "frames": 4, "stride": 4}
+_FILES = {"train": "train.csv", "test": "test.csv", "text": "review", "label": "opinion"}
+_LIMIT = {"limit": {"train": 12, "validation": 4, "test": 4}}
+_SHARES = {"validation_share": 0.2, "test_share": 0.2}
+_CLIPS = {"size": 16, "frames": 4, "stride": 4, "clip_length": 8}
 _TASKS: dict[str, dict[str, Any]] = {
-    "imdb": {"max_length": 16, "limit": _FEW},
-    "alpaca": {
-        "file": "own.json",
-        "max_length": 280,
-        "validation_share": 0.2,
-        "test_share": 0.2,
-        "limit": _FEW,
-    },
-    "shapes": {**_CLIPS, "clip_length": 8, "train": 6, "validation": 2, "test": 2},
-    "folder": {**_CLIPS, "train": "clips/train", "test": "clips/test"},
+    "text": {**_FILES, "max_length": 16, **_LIMIT},
+    "alpaca": {"file": "own.json", "max_length": 280, **_SHARES, **_LIMIT},
+    "shapes": {**_CLIPS, "train": 6, "validation": 2, "test": 2},
 }
+_SMALL = {"layers": 2, "patch": 4, "atoms": 6}
+_WHOLE: dict[str, Any] = {"lora": None, "gradient_checkpointing": True}
 #: A task and a model, whose weights are in the folder of the data.
 _CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "bert": ("imdb", {"name": "encoder", "pretrained": "bert", "readout": "mean"}),
-    "unrolled": ("imdb", {"name": "unrolled", "layers": 3, "embeddings_from": "bert"}),
+    "bert": ("text", {"name": "encoder", "pretrained": "bert", "readout": "mean"}),
+    "unrolled": ("text", {"name": "unrolled", "layers": 3, "embeddings_from": "bert"}),
     "llama lora": ("alpaca", {"name": "causal", "pretrained": "llama", "lora": {"rank": 2}}),
-    "llama": (
-        "alpaca",
-        {"name": "causal", "pretrained": "llama", "lora": None, "gradient_checkpointing": True},
-    ),
+    "llama": ("alpaca", {"name": "causal", "pretrained": "llama", **_WHOLE}),
     "vit": ("shapes", {"name": "vit", "pretrained": "vit"}),
-    "dust": ("folder", {"name": "dust", "layers": 2, "patch": 4, "atoms": 6}),
-    "unrolled_video": ("shapes", {"name": "unrolled_video", "layers": 2, "patch": 4, "atoms": 6}),
+    "dust": ("shapes", {"name": "dust", **_SMALL}),
+    "unrolled_video": ("shapes", {"name": "unrolled_video", **_SMALL}),
 }
 
 
@@ -65,15 +55,6 @@ def write_data(root: Path) -> None:
     """Write the data of every task and the weights of every pretrained model into a folder."""
     write_reviews(root)
     write_instructions(root)
-    reviews = pd.read_csv(root / "train.csv")
-    labels = reviews["opinion"].eq("good").astype(int)
-    imdb = pd.DataFrame({"text": reviews["review"], "label": labels})
-    folder = root / "imdb" / "plain_text"
-    folder.mkdir(parents=True)
-    for number, split in enumerate(("train", "test")):
-        imdb[number::2].to_parquet(folder / f"{split}-00000-of-00001.parquet", index=False)
-    for seed, (split, length) in enumerate({"train": 48, "test": 16}.items()):
-        write_frames(root / "clips" / split / "walk", noise(seed, length, 16, 16), "png")
     tiny_pretrained(root / "bert", "bert")
     tiny_llama(root / "llama")
     tiny_vision(root / "vit", num_hidden_layers=2)

@@ -68,24 +68,14 @@ def train_quietly(loaded: NamedRecipe, out: Path) -> Run:
 
 
 def pytest_collection_finish() -> None:
-    """Leave all that was imported out of later garbage collections, which transformers.Trainer
-    starts once in every training: each would take a third of a second.
-    """
+    """Leave all that was imported out of later garbage collections, which every transformers.Trainer starts."""
     gc.collect()
     gc.freeze()
 
 
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports without figures, whose drawing takes most of the time: for tests that look at
-    something else."""
-    monkeypatch.setattr("cudt.report.page._figures", lambda *_: [])
-
-
 @pytest.fixture(autouse=True)
 def _one_thread_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests run side by side, so each takes one core; none may reach for the hub, nor what it
-    starts."""
+    """Tests run side by side, so each takes one core; none may reach for the hub, nor what it starts."""
     torch.set_num_threads(1)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 

@@ -24,10 +24,10 @@ REACH = 0.05
 INPUT_RMSE = 45.0
 
 
-def keys(kind: str, gamma: float, seed: int = 0, split: str = "test") -> dict[str, Any]:
+def keys(kind: str, gamma: float, seed: int = 0) -> dict[str, Any]:
     """What the rows of a table belong to."""
     names = ("split", "data", "weights", "noise", "gamma", "seed")
-    return dict(zip(names, (split, OWN, "best", kind, gamma, seed), strict=True))
+    return dict(zip(names, ("test", OWN, "best", kind, gamma, seed), strict=True))
 
 
 def add_rows(run: Run, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -53,11 +53,10 @@ def make_run(
     validation: Sequence[float] = (),
     **info: Any,
 ) -> Run:
-    """A finished run with this accuracy at each γ (a list stands for noise seeds), or with None not
-    yet evaluated.
+    """A finished run with this accuracy at each γ (a list stands for noise seeds); with None it is not yet evaluated.
 
-    `steps` are the shares of layer ratios of 0.51, 1.51 and 3. `overrides` are settings of its
-    recipe, `validation` is the accuracy that a sweep measured at γ = 0, 1 …
+    `steps` are the shares of layer ratios of 0.51, 1.51 and 3. `overrides` are settings of its recipe,
+    `validation` is the accuracy that a sweep measured at γ = 0, 1 …
     """
     recipe = recipe or NamedRecipe(
         name, tiny_recipe(*overrides, objective=objective, seed=seed).settings
@@ -77,10 +76,11 @@ def make_run(
     trained_layers = trained.read_table("layers")
     run.write_table("layers", trained_layers[trained_layers["split"] == "validation"])
     if validation:
-        add_rows(run, "ood", [
-            {**keys("gaussian", g, split="validation"), "value": value, "n": 40}
-            for g, value in enumerate(validation)
-        ])  # fmt: skip
+        rows = [
+            {**keys("gaussian", gamma), "split": "validation", "value": value, "n": 40}
+            for gamma, value in enumerate(validation)
+        ]
+        add_rows(run, "ood", rows)
     if accuracy is None:
         return run
     level = 0.0 if kind == "discrete" else GAMMA_TRAIN
@@ -107,11 +107,10 @@ def plant_layers(
     error: float = 0.01,
     *,
     kind: str = "gaussian",
-    weights: str = "best",
 ) -> None:
     """Add the test losses of a run's layers by level, with one standard error."""
     add_rows(run, "layers", [
-        {**keys(kind, level), "weights": weights, "layer": layer, "loss": loss, "metric": 0.5,
+        {**keys(kind, level), "layer": layer, "loss": loss, "metric": 0.5,
          "standard_error": error}
         for level, losses in levels.items()
         for layer, loss in enumerate(losses, 1)
@@ -129,8 +128,7 @@ def plant_weights(run: Run, updates: Sequence[Sequence[float]], per_epoch: int =
 
 
 def make_video_run(trained: Run, out: Path, rmse: Mapping[float, float], **changes: Any) -> Run:
-    """A finished run whose metric is an error, with a further metric beside it and losses of
-    squared pixels."""
+    """A finished run whose metric is an error, with a further metric beside it and losses of squared pixels."""
     metric = {"name": "RMSE", "higher_is_better": False, "of_mean": "root"}
     run = make_run(trained, out, rmse, metric=metric, **{"name": "shapes-dust", **changes})
     ood = run.read_table("ood")
@@ -146,11 +144,9 @@ def make_scored_run(
     weights: np.ndarray[Any, Any] | None = None,
     ids: Sequence[str] | None = None,
     root: bool = False,
-    kind: str = "gaussian",
     **changes: Any,
 ) -> Run:
-    """A finished run with the scores of its examples: at each level (examples,), or (examples,
-    noise seeds)."""
+    """A finished run with the scores of its examples: at each level (examples,), or (examples, noise seeds)."""
     n = len(next(iter(scores.values())))
     weights = np.ones(n) if weights is None else weights
     ids = [f"test-{number}" for number in range(n)] if ids is None else ids
@@ -158,13 +154,13 @@ def make_scored_run(
     curve = {g: (weights @ values / weights.sum()).tolist() for g, values in columns.items()}
     if root:
         rmse = {gamma: math.sqrt(mean) for gamma, (mean,) in curve.items()}
-        run = make_video_run(trained, out, rmse, kind=kind, **changes)
+        run = make_video_run(trained, out, rmse, **changes)
     else:
-        run = make_run(trained, out, curve, kind=kind, **changes)
+        run = make_run(trained, out, curve, **changes)
     last, rows = run.finished_info().layers, []
     for gamma, values in columns.items():
         for seed, mine in enumerate(values.T):
-            facts = {**keys(kind, gamma, seed), "id": ids, "group": ids, "weight": weights}
+            facts = {**keys("gaussian", gamma, seed), "id": ids, "group": ids, "weight": weights}
             losses = {f"loss_{layer}": 1.0 for layer in range(1, last + 1)}
             rows.append(pd.DataFrame({**facts, **losses, f"score_{last}": mine}))
     run.write_examples(pd.concat(rows, ignore_index=True))

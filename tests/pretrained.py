@@ -140,8 +140,7 @@ def tiny_tokenizer(pairs_have_types: bool = True) -> PreTrainedTokenizerFast:
 
 
 def tiny_llama_tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes of UTF-8, so that every text comes back from its tokens; `<s>` before a text, `</s>`
-    ends one."""
+    """Bytes of UTF-8, so that every text comes back from its tokens; `<s>` before a text, `</s>` ends one."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {name: index for index, name in enumerate(["<s>", "</s>", *letters])}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
@@ -182,16 +181,13 @@ def tiny_pretrained(folder: Path, family: str = "bert", **changes: Any) -> str:
 def tiny_vision(
     folder: Path, family: str = "vit", *, processor: dict[str, Any] | None = None, **changes: Any
 ) -> str:
-    """Save a random encoder of images with an image processor of ViT's; returns what a recipe calls
-    it."""
+    """Save a random encoder of images with an image processor of ViT's; returns what a recipe calls it."""
     torch.manual_seed(0)
     AutoModel.from_config(changed(IMAGE_CONFIGS[family], **changes)).save_pretrained(folder)
     settings = {"size": {"height": 16, "width": 16}, **(processor or {})}
     transformers.ViTImageProcessorPil(**settings).save_pretrained(folder)
     return str(folder)
 
-
-# ---------------------------------------------------------------- causal models and their batches
 
 ROWS = [[0, 30, 40, 38, 77, 3, 1], [0, 46, 34, 3], [0, 50, 51, 33, 41, 35, 99, 140, 1]]
 
@@ -208,8 +204,7 @@ def build_causal(folder: str, max_length: int = 100, **changes: Any) -> Causal:
 
 
 def batch_of(rows: list[list[int]], extra: int = 0, *, causal: bool = False) -> dict[str, Any]:
-    """Padded rows of tokens, with a class each or, for a causal model, every next token as its
-    label."""
+    """Padded rows of tokens, with a class each or, for a causal model, every next token as its label."""
     length = max(map(len, rows)) + extra
     following = [row[1:] + [IGNORED] * (length + 1 - len(row)) for row in rows]
     return {

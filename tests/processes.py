@@ -1,5 +1,4 @@
-"""Several processes on this machine, as a launcher starts them, without waiting for torch to be
-imported again."""
+"""Several processes on this machine, as a launcher starts them, without waiting for torch to be imported again."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ from typing import Any
 
 import pytest
 
-# What training imports on its way, here once for all processes: it takes longer than a tiny
-# training.
+# What training imports on its way, here once for all processes: it takes longer than a tiny training.
 import torch._dynamo
 import torch.distributed.distributed_c10d  # noqa: F401
 
@@ -73,8 +71,7 @@ def ending(child: int) -> int:
 
 
 def together(count: int, work: Callable[[], Any]) -> list[Any]:
-    """The results of `work` in several forked processes, in their order; an error of one of them is
-    raised here."""
+    """The results of `work` in several forked processes, in their order; an error of one of them is raised here."""
     context, port = multiprocessing.get_context("fork"), free_port()
     barrier = context.Barrier(count)
     with tempfile.TemporaryDirectory() as folder:

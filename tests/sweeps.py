@@ -62,9 +62,6 @@ def begun(sweep: Sweep, out: Path, url: str | None = None) -> tuple[list[ArmStud
     return studies, SweepOptions(out, "cpu", storage=url)
 
 
-# ---------------------------------------------------------------- instead of training
-
-
 def note(out: Path, line: str) -> None:
     """A line is written at once, so that several processes can."""
     with (out / "notes").open("ab", buffering=0) as file:

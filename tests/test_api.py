@@ -29,9 +29,6 @@ def test_every_public_name_exists_and_is_documented():
         cudt.tarin  # noqa: B018
 
 
-# ---------------------------------------------------------------- recipes
-
-
 def test_a_recipe_comes_from_a_name_a_file_or_a_dictionary(tmp_path):
     shipped = recipes.load("reviews-ut", TINY, objective="erm", seed=3)
     settings = recipes.read(recipes.locate("reviews-ut"))
@@ -43,19 +40,6 @@ def test_a_recipe_comes_from_a_name_a_file_or_a_dictionary(tmp_path):
         assert loaded.resolved() == shipped.resolved()
         assert loaded.identity() == shipped.identity()
     assert yaml.safe_dump(settings) == before
-
-
-def test_a_dictionary_inherits_like_a_file_in_the_current_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text("base: reviews-ut\ntraining: {epochs: 2}\n", encoding="utf-8")
-    for base in ("mine.yaml", "./mine.yaml"):
-        settings = {"base": base, "name": "mine", "task": {"train": 80}}
-        loaded = cudt.load_recipe(settings, {"training.batch_size": 8})
-        overrides = ("task.train=80", "training.batch_size=8")
-        assert loaded.identity() == recipes.load("mine.yaml", overrides).identity()
-
-
-# ---------------------------------------------------------------- runs
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +68,6 @@ def test_a_run_is_trained_found_opened_evaluated_and_read(trained, capsys):
     assert capsys.readouterr().out == ""
     with pytest.raises(cudt.UserError):
         cudt.evaluate(run, perturbations=["gausian"], device="cpu", quiet=True)
-
-
-# ---------------------------------------------------------------- a training loop of one's own
 
 
 def test_the_loop_in_the_docstring_lowers_the_loss_and_moves_the_multipliers():

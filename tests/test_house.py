@@ -1,5 +1,4 @@
-"""The house as docs/extend.md draws it: rooms, the order of imports, and the size of
-things."""
+"""The house as docs/extend.md draws it: rooms, the order of imports, and the size of things."""
 
 from __future__ import annotations
 

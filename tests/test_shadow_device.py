@@ -1,8 +1,6 @@
-"""Training and evaluation on a pretended accelerator, in a process of its own: the CPU's files, and
-one wait an update.
+"""Runs on a pretended accelerator, in a process of its own, have the CPU's files, and wait once an update.
 
-A tensor that is left on the CPU, or a generator, or a loss that is read in the middle of an update,
-shows here.
+A tensor that is left on the CPU, or a loss that is read in the middle of an update, shows here.
 """
 
 from __future__ import annotations
@@ -36,8 +34,7 @@ def recipes() -> dict[str, NamedRecipe]:
 
 
 def compare(name: str, folder: Path) -> dict[str, Any]:
-    """In the child: whether a run on the device has the CPU's files, and what two of its updates
-    waited for."""
+    """In the child: whether a run on the device has the CPU's files, and what two of its updates waited for."""
     from cudt import evaluate
     from cudt.runs.run import run_for
     from cudt.training import train as training
@@ -74,9 +71,7 @@ def in_new_process(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("name", "allowed"), [("text", 1), ("accumulated", 2), ("video", 3)])
-def test_a_run_on_an_accelerator_has_the_cpus_files_and_waits_once_an_update(
-    name, allowed, tmp_path
-):
+def test_a_run_on_an_accelerator_has_the_cpus_files_and_waits_once(name, allowed, tmp_path):
     """The log form waits once more for the weights of layers, DUST for the norms of dictionaries."""
     code = f"from tests.test_shadow_device import child; child({name!r}, {str(tmp_path)!r})"
     done = in_new_process(code)

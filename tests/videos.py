@@ -1,4 +1,4 @@
-"""Small clips as files, for tests that read video."""
+"""Small clips as files, and small generated videos."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from typing import Any
 
 import av
 import numpy as np
+import torch
 from PIL import Image
+
+from cudt.config.tasks import Shapes
+from cudt.data.loader import Batch
+from cudt.tasks import toys
+from cudt.tasks.video import VideoDenoising
 
 Frames = np.ndarray[Any, Any]
 
@@ -41,3 +47,15 @@ def drift(seed: int, length: int, height: int = 32, width: int = 48) -> Frames:
     """A colour picture that moves a pixel to the side with each frame."""
     picture = noise(seed, height, width, 3)
     return np.stack([np.roll(picture, step, axis=1) for step in range(length)])
+
+
+def tiny_videos(size: int = 16, frames: int = 4) -> VideoDenoising:
+    """Two windows for each of two clips in every split."""
+    lengths = {"frames": frames, "stride": frames, "clip_length": 2 * frames}
+    clips = {"train": 2, "validation": 2, "test": 2}
+    section = Shapes.model_validate({"name": "shapes", "size": size, **lengths, **clips})
+    return toys.shapes(section, None, None)
+
+
+def batch_of(frames: torch.Tensor) -> Batch:
+    return {"ids": [str(number) for number in range(len(frames))], "frames": frames}

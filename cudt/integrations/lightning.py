@@ -98,7 +98,7 @@ class LayerwiseDescentCallback(pl.Callback):
         """Add validation data to the verdict: losses of single examples, (L, examples), or a
         batch's mean losses, (L,), which stand for `size` examples.
         """
-        losses = layer_losses.detach().double().cpu()
+        losses = layer_losses.detach().cpu().double()
         if losses.ndim == 1:
             losses = losses.unsqueeze(1)
         else:

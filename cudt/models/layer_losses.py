@@ -177,7 +177,8 @@ def deviation(parts: Iterable[Tensor]) -> float:
     """The standard deviation of all numbers of some tensors, in one pass."""
     count, total, squares = 0, 0.0, 0.0
     for part in parts:
-        values = part.double()
+        # Apple's GPUs have no double precision.
+        values = (part.cpu() if part.device.type == "mps" else part).double()
         count += values.numel()
         total += values.sum().item()
         squares += values.square().sum().item()

@@ -230,7 +230,10 @@ def choose(runs: pd.DataFrame, noise: str) -> dict[str, Side]:
         if any(selected.get(one) for one in rivals):
             rank = criterion(runs[runs["objective"].isin(rivals)])
             # If the best was not evaluated, there is none: the second best was not selected.
-            best_of, found = len(mine), mine.loc[[rank[mine.index].idxmin()]]
+            # As in a sweep, what meets its constraints comes first; of a tie, what was evaluated.
+            order = {"fails": mine["failing"].map(bool), "rank": rank, "lacks": ~is_evaluated}
+            best = pd.DataFrame(order).loc[mine.index].sort_values([*order]).index[:1]
+            best_of, found = len(mine), mine.loc[best]
             problem = "the best by validation data is not evaluated"
         command = as_command("eval-ood", found["path"].iloc[0])
         found = found[is_evaluated[found.index]]

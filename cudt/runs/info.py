@@ -97,6 +97,7 @@ class RunInfo(InfoPart):
     begun: str | None = None  # UTC
     best: BestEpoch | None = None
     stopped_early: int | None = None  # the update after which training ended early
+    seconds: float | None = None  # of training, without interruptions
     sigma_x: SigmaX | None = None
     judged_on: int | None = None  # validation examples, or clips where they are windows
     feasible: bool | None = None  # every layer's constraint is met or borderline

@@ -153,12 +153,13 @@ def _attempt(arm: ArmStudy, options: SweepOptions, trial: optuna.Trial) -> float
 
 
 def _facts(run: Run | None, out: Path) -> dict[str, Any]:
-    """A run's folder below `out`, and its number of updates so far."""
+    """A run's folder below `out`, and its updates and seconds so far, wherever it was trained."""
     if run is None:
         return {}
     history = run.read_table("history")
     updates = None if history.empty else int(history["step"].max())
-    return {"run": run.path.relative_to(out).as_posix(), "updates": updates}
+    seconds = {} if (spent := run.info().seconds) is None else {"seconds": spent}
+    return {"run": run.path.relative_to(out).as_posix(), "updates": updates, **seconds}
 
 
 # ---------------------------------------------------------------- one run

@@ -265,6 +265,7 @@ def _conclude(trainer: Trainer) -> None:
             best=now.best_multipliers, last=descent.multiplier_values.tolist()
         ),
         stopped_early=now.step if now.stopped_early else None,
+        seconds=now.seconds,
         ended=_utc_now(),
     )
     run.update_info(ended)
@@ -279,7 +280,8 @@ def _recording(trainer: Trainer) -> Iterator[None]:
         # A full disk has no room for it: run.json then stays as it was, and the run resumes.
         if trainer.accelerator.is_main_process:
             with contextlib.suppress(OSError):
-                run.update_info(RunInfo(status=status, reason=reason))
+                seconds = trainer.progress.seconds
+                run.update_info(RunInfo(status=status, reason=reason, seconds=seconds))
 
     try:
         yield

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -61,6 +62,7 @@ class Progress:
     epoch: int = 0
     step: int = 0
     sigma_x: float = math.nan
+    seconds: float = 0.0  # of training, until the last checkpoint
     validated_step: int = 0  # the update after which validation data were measured last
     best: list[float] | None = None  # the rank of the best validation so far; lower is better
     best_epoch: int = 0
@@ -135,6 +137,7 @@ class Trainer:
         # The rate depends only on the update, so that a resume does not change it.
         share = learning_rate_share(self.settings.training, self.n_updates)
         self.schedule = LambdaLR(self.optimizer, share, last_epoch=self.progress.step - 1)
+        self._began = time.monotonic() - self.progress.seconds
 
     def _update(self, micro_batches: list[Batch]) -> None:
         """Step the weights down and λ up, both from the same losses f."""
@@ -206,6 +209,7 @@ class Trainer:
             self.after_epoch(self.run)
 
     def _save(self) -> None:
+        self.progress.seconds = round(time.monotonic() - self._began, 1)
         self.checkpoints.save(asdict(self.progress), self.rows)
         self.rows.clear()
 

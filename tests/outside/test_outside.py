@@ -1,5 +1,4 @@
-"""A package outside of cudt adds one of each thing, in one file each, and its runs go through every
-command."""
+"""A package outside of cudt adds one of each thing, in one file each, and its runs go through every command."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ evaluation: {gammas: [0.0, 0.2, 1.0], perturbations: [toys.laplace, gaussian]}
 
 
 def cudt(folder: Path, *arguments: str) -> str:
-    """What `cudt` prints in a new process; it is forked, because importing torch takes longer than
-    the command."""
+    """What `cudt` prints in a new process; it is forked, because importing torch takes longer than the command."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(str(HERE))

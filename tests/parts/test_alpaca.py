@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import processors
 from transformers import AutoModelForCausalLM
 
 from cudt.config.models import Causal
@@ -20,9 +19,9 @@ from cudt.tasks import alpaca
 from cudt.tasks.alpaca import Alpaca, Dialogue, prompt_text, prompt_tokens
 from cudt.tasks.base import IGNORED, SPLITS, missing_data
 from cudt.tasks.text import Row
-from cudt.utils.errors import DataWarning, UserError
-from tests.instructions import build, write_instructions
+from cudt.utils.errors import UserError
 from tests.pretrained import tiny_llama, tiny_llama_tokenizer
+from tests.texts import build, write_instructions
 
 INSTRUCTION = "Sort these words by length, and say which of them is the longest."
 GIVEN = "a list of words that is much longer than it needs to be, from ant to zebra and back again"
@@ -55,16 +54,6 @@ def example_of(output: str, max_length: int, tokenizer: Any = None) -> Dialogue:
     return task.examples("train")[0]
 
 
-# ---------------------------------------------------------------- prompts
-
-
-def test_the_template_is_alpacas_with_and_without_an_input():
-    text = prompt_text("Add {x}.", "1 and {input}")
-    assert text.startswith("Below is an instruction that describes a task, paired with an input ")
-    assert text.endswith("Instruction:\nAdd {x}.\n\n### Input:\n1 and {input}\n\n### Response:\n")
-    assert prompt_text("Add.", "").endswith("### Instruction:\nAdd.\n\n### Response:\n")
-
-
 @pytest.mark.parametrize("given", ["", GIVEN])
 def test_the_prompt_fits_every_length_and_keeps_the_template(given):
     whole, alone = length(prompt_text(INSTRUCTION, given)), length(prompt_text("", ""))
@@ -81,22 +70,6 @@ def test_the_prompt_fits_every_length_and_keeps_the_template(given):
     assert prompt_tokens(BYTES, INSTRUCTION, given, alone - 1) == ([], True)
 
 
-def test_a_tokenizer_that_ends_every_text_does_not_end_the_prompt():
-    tokenizer = tiny_llama_tokenizer()
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", EOS)]
-    )
-    assert tokenizer("zebra")["input_ids"][-1] == EOS
-    ended, example = example_of("zebra", 999, tokenizer), example_of("zebra", 999)
-    prompt = BYTES(prompt_text(INSTRUCTION, GIVEN))["input_ids"]
-    response = BYTES("zebra", add_special_tokens=False)["input_ids"]
-    assert ended.tokens.tolist() == example.tokens.tolist() == [*prompt, *response, EOS]
-    assert example.start == len(prompt)
-
-
-# ---------------------------------------------------------------- prompts with their responses
-
-
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
 def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_has():
     prompt = length(prompt_text(INSTRUCTION, GIVEN))
@@ -107,19 +80,6 @@ def test_a_long_response_keeps_a_quarter_of_the_length_and_a_short_one_all_it_ha
     assert short.start == prompt - 2
     assert long.is_cut
     assert short.is_cut
-
-
-def test_cut_and_skipped_examples_are_reported_with_their_number():
-    texts = [("Say.", "", "red"), ("Sort " + "ant, bee, " * 30, "", "ant")]
-    texts += [("Say.", "", "blue " * 100), ("Say.", "", ""), ("Say.", "", " \n")]
-    task = of_texts(*texts, max_length=260)
-    with pytest.warns(DataWarning, match=r"5 instructions: 2 cut, 2 skipped without a response"):
-        assert [example.id for example in task.examples("train")] == ["0", "1", "2"]
-    with pytest.warns(DataWarning), pytest.raises(UserError, match="none of 1 instructions has"):
-        of_texts(("Say.", "", " ")).examples("train")
-
-
-# ---------------------------------------------------------------- batches
 
 
 def test_labels_are_the_next_tokens_if_these_belong_to_the_response():
@@ -158,9 +118,6 @@ def test_a_thinned_batch_keeps_some_labels_of_each_example_all_equally_often():
     assert ((drawn - 4 / 13).abs() < 4 * (4 / 13 * 9 / 13 / 400) ** 0.5).all()
 
 
-# ---------------------------------------------------------------- losses
-
-
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
 def test_losses_are_those_of_transformers_for_each_example(folder, pretrained):
     task = build(folder, pretrained)
@@ -185,9 +142,6 @@ def test_the_reference_loss_is_the_entropy_of_the_response_tokens_in_training():
     assert task.reference_loss() == pytest.approx(log(3))
 
 
-# ---------------------------------------------------------------- data
-
-
 @pytest.mark.filterwarnings("ignore::cudt.utils.errors.DataWarning")
 def test_every_instruction_is_in_one_split_by_seed_and_a_limit_changes_no_other(folder, pretrained):
     def ids(task: Alpaca) -> list[list[str]]:
@@ -199,8 +153,6 @@ def test_every_instruction_is_in_one_split_by_seed_and_a_limit_changes_no_other(
     assert ids(build(folder, pretrained, data_seed=1)) != whole
     few = ids(build(folder, pretrained, limit=Limit(train=5, test=3)))
     assert few == [whole[0][:5], whole[1], whole[2][:3]]
-    other = build(folder, pretrained, max_length=399)
-    assert other.fingerprint(SPLITS) != build(folder, pretrained).fingerprint(SPLITS)
     with pytest.raises(UserError, match="40 instructions are too few for three splits"):
         build(folder, pretrained, validation_share=0.001).examples("train")
 
@@ -220,9 +172,7 @@ def test_discrete_noise_changes_prompts_but_not_responses(folder, pretrained):
     assert noisy[1] == other[1] == clean[1]
 
 
-def test_without_a_file_the_published_dataset_is_read_below_the_data_root(
-    folder, pretrained, tmp_path
-):
+def test_without_a_file_the_published_dataset_is_read(folder, pretrained, tmp_path):
     section = AlpacaSection(name="alpaca")
     assert "`hf download tatsu-lab/alpaca --repo-type dataset" in missing_data(section, tmp_path)
     (tmp_path / "alpaca").mkdir()
@@ -230,5 +180,3 @@ def test_without_a_file_the_published_dataset_is_read_below_the_data_root(
     published = build(tmp_path, pretrained, file=None)
     assert published.fingerprint(SPLITS) == build(folder, pretrained).fingerprint(SPLITS)
     assert missing_data(section, tmp_path) == ""
-    with pytest.raises(UserError, match=r"`hf download tatsu-lab/alpaca .* --revision v1`"):
-        build(tmp_path, pretrained, file=None, revision="v1").examples("train")

@@ -1,5 +1,4 @@
-"""Causal language models: what is learned, gradient checkpointing, bf16, thinned labels, and what is
-refused."""
+"""Causal language models: what is learned, gradient checkpointing, bf16, thinned labels, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from cudt.config.models import Lora
-from cudt.models import causal
 from cudt.models.causal import Causal
 from cudt.models.layer_losses import LayerwiseLosses
 from cudt.utils.errors import UserError
@@ -21,10 +19,8 @@ from tests.pretrained import (
     instructions,
     save_causal,
     tiny_llama,
-    tiny_pretrained,
     with_adapters_that_do_something,
 )
-from tests.shapes import tiny_videos
 
 BATCH = batch_of(ROWS, causal=True)
 #: A weight for each layer, so that no layer's gradient hides in another's.
@@ -103,13 +99,3 @@ def test_what_scales_or_caps_its_logits_is_refused(tmp_path, family):
     folder = save_causal(tmp_path, REFUSED[family])
     with pytest.raises(UserError, match=f"model '{folder}': .* is not one matrix"):
         build_causal(folder)
-
-
-def test_other_tasks_other_models_and_too_many_tokens_are_refused(folders, tmp_path):
-    with pytest.raises(UserError, match=r"\d+ weights of BertLMHeadModel"):
-        build_causal(tiny_pretrained(tmp_path / "bert", "bert"))
-    config = causal.Config(name="causal", pretrained=folders["tied"])
-    with pytest.raises(UserError, match="model causal answers instructions"):
-        causal.build(config, tiny_videos(), None)
-    with pytest.raises(UserError, match=r"task\.max_length = 513"):
-        build_causal(folders["tied"], max_length=513)

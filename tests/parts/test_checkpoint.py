@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import torch
 
 from cudt.runs.run import Run, run_for
 from cudt.training import train as training
-from cudt.utils.errors import DamagedFileError, DataWarning, TrainingInterruptedError
+from cudt.utils.errors import DamagedFileError, DataWarning, TrainingInterruptedError, UserError
 from tests.conftest import Stopping, tiny_recipe, train_quietly
 
 #: Three updates an epoch, six in all.
@@ -79,16 +78,6 @@ def test_if_none_is_intact_training_says_so(stopped):
         train_quietly(RECIPE, stopped.path.parents[1])
 
 
-def test_what_a_killed_process_leaves_is_overwritten_and_cut_off(stopped, whole):
-    shutil.copytree(stopped.checkpoints / "checkpoint-3", stopped.checkpoints / ".checkpoint-4.tmp")
-    (stopped.checkpoints / ".tmpabc").write_bytes(b"half of a file of safetensors")
-    with (stopped.path / "history.csv").open("a") as history:
-        history.write("6,2,train,1,loss,0.25\n6,2,tra")
-    train_quietly(RECIPE, stopped.path.parents[1])
-    assert_same(stopped, whole)
-    assert names(stopped) == names(whole) == ["best.safetensors", "last.safetensors"]
-
-
 def test_code_in_a_checkpoint_is_not_run(stopped, tmp_path):
     class Evil:
         def __reduce__(self):
@@ -101,3 +90,14 @@ def test_code_in_a_checkpoint_is_not_run(stopped, tmp_path):
     with pytest.raises(Exception, match="Weights only load failed"):
         train_quietly(RECIPE, stopped.path.parents[1])
     assert not (tmp_path / "ran").exists()
+
+
+def test_weights_of_another_model_are_refused():
+    problem = training.assemble_model(RECIPE, None, torch.device("cpu"))
+    weights = problem.learned_weights()
+    name = sorted(weights)[0]
+    with pytest.raises(UserError, match="does not fit this model: unexpected key 'strange'"):
+        problem.load_learned_weights({**weights, "strange": weights[name]})
+    del weights[name]
+    with pytest.raises(UserError, match=f"does not fit this model: missing key '{name}'"):
+        problem.load_learned_weights(weights)

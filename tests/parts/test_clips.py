@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from cudt.data import video
-from cudt.data.video import Clip, Footage, Frames, digest_of, find_clips, prepare
+from cudt.data.video import Footage, digest_of, find_clips, prepare
 from cudt.utils.errors import UserError
 from tests.videos import drift, noise, write_frames, write_video
 
@@ -66,31 +66,23 @@ def test_colours_are_weighted_as_in_bt601_in_images_and_videos(tmp_path):
         assert np.abs(found - frames @ np.array([0.2989, 0.587, 0.114])).max() <= 0.51
 
 
-def test_a_clip_is_decoded_once_for_each_size_and_again_if_its_source_changes(
-    tmp_path, cache, monkeypatch
-):
-    decoded: list[Clip] = []
-    decode = video._decoded
-
-    def noted(clip: Clip) -> Iterator[Frames]:
-        decoded.append(clip)
-        return decode(clip)
-
-    monkeypatch.setattr(video, "_decoded", noted)
+def test_a_clip_is_decoded_once_for_each_size_and_source(tmp_path, cache, monkeypatch):
+    decoded = Mock(side_effect=video._decoded)
+    monkeypatch.setattr(video, "_decoded", decoded)
     folder = write_frames(tmp_path / "in", noise(0, 3, 16, 16))
     first, again = footage_of(folder), footage_of(folder)
     assert first == again
-    assert len(decoded) == 1
+    assert decoded.call_count == 1
     assert isinstance(first.frames, np.memmap)
     assert not first.frames.flags.writeable
     footage_of(folder, 8)
-    assert len(decoded) == len([*cache.glob("*.npy")]) == 2
+    assert decoded.call_count == len([*cache.glob("*.npy")]) == 2
     Image.fromarray(noise(9, 16, 16)).save(folder / "001.tif")
     changed = footage_of(folder)
     assert changed.digest != first.digest
     os.utime(folder / "002.tif", (1, 1))
     assert footage_of(folder).digest == changed.digest == digest_of(changed.frames)
-    assert len(decoded) == 4
+    assert decoded.call_count == 4
 
 
 def test_damage_is_one_line_that_names_the_file(tmp_path):

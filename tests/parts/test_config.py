@@ -1,18 +1,16 @@
-"""Recipes: where they are found, how they inherit and are changed, what is refused, and what the
-documentation says of every key.
-"""
+"""Recipes: where they are found, how they inherit, what is refused, and the YAML they are written in."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pytest
-from pydantic import Field, ValidationError
 
-from cudt.config import describe, errors, plugins, recipe, yaml
+from cudt.config import describe, plugins, recipe, yaml
+from cudt.config.differences import names_apart
 from cudt.config.levels import GAMMA, PROBABILITY, parse_levels
-from cudt.config.schema import Recipe, Section, TargetLoss
+from cudt.config.schema import Recipe, TargetLoss
 from cudt.utils.errors import UserError
 
 
@@ -20,9 +18,6 @@ def write(folder: Path, file: str, /, **values: Any) -> str:
     path = folder / f"{file}.yaml"
     path.write_text(yaml.dump(values), encoding="utf-8")
     return str(path)
-
-
-# ---------------------------------------------------------------- the recipes that come with cudt
 
 
 def test_the_shipped_recipes_are_valid_and_say_what_they_are():
@@ -39,9 +34,6 @@ def test_the_shipped_recipes_are_valid_and_say_what_they_are():
         assert all((settings.reproduces, settings.needs, settings.expect)), name
 
 
-# ---------------------------------------------------------------- where settings come from
-
-
 @pytest.mark.parametrize(
     ("before", "after", "merged"),
     [
@@ -55,9 +47,7 @@ def test_the_shipped_recipes_are_valid_and_say_what_they_are():
         ({"reproduces": "x", "expect": "y", "name": "z", "needs": "w"}, {}, {"needs": "w"}),
     ],
 )
-def test_sections_are_merged_with_the_base_and_everything_else_replaces_it(
-    before, after, merged, tmp_path
-):
+def test_sections_merge_with_the_base_and_all_else_replaces_it(before, after, merged, tmp_path):
     write(tmp_path, "base", **before)
     path = write(tmp_path, "mine", base="base.yaml", **after)
     assert recipe.read(Path(path)) == merged
@@ -122,97 +112,9 @@ def test_names_in_any_script_can_be_folders_and_commands_cannot():
             recipe.checked_name(name, "name")
 
 
-# ---------------------------------------------------------------- what is refused
-
-
-class Fruit(Section):
-    kind: Literal["apple", "pear"]
-    weight: Annotated[float, Field(gt=0, le=2)] = 1.0
-
-
-class Basket(Section):
-    owner: str
-    first: Fruit | None = None
-    by_name: dict[str, Fruit] = Field({})
-    heap: list[Fruit] = Field([])
-
-
-class Size(Section):
-    side: float
-
-
-class Box(Section):
-    size: Annotated[float, Field(gt=0)] | list[float] | Size | Literal["auto"] = "auto"
-
-
-def explained(schema: type[Section], values: dict[str, Any]) -> dict[str, str]:
-    """The problems by key."""
-    with pytest.raises(ValidationError) as error:
-        schema.model_validate(values)
-    lines = errors.explain(schema, values, error.value)
-    return {key: problem for key, _, problem in (line.partition(": ") for line in lines)}
-
-
-@pytest.mark.parametrize(
-    ("values", "keys"),
-    [
-        ({"first": {"kind": "apple", "wieght": 1}}, {"first.wieght": "weight"}),
-        ({"by_name": {"red": {"kind": "aple"}}}, {"by_name.red.kind": "apple"}),
-        ({"heap": [{"kind": "pear", "wieght": 1}]}, {"heap.0.wieght": "weight"}),
-        # A key that is missing because it is misspelt is one mistake.
-        ({"first": {"knid": "apple"}}, {"first.knid": "kind"}),
-        ({"first": {"weihgt": 1}}, {"first.kind": "", "first.weihgt": "weight"}),
-        ({"by_name": {1: {"kind": "pear"}}, "heap": 3}, {"by_name.1": "", "heap": ""}),
-        ({"owners": 1, "owner": None}, {"owners": "owner", "owner": ""}),
-    ],
-)
-def test_every_mistake_has_its_key_and_the_closest_known_word(values, keys):
-    found = explained(Basket, {"owner": "me", **values})
-    assert found.keys() == keys.keys()
-    for key, meant in keys.items():
-        assert (f"did you mean '{meant}'?" in found[key]) == bool(meant)
-
-
-@pytest.mark.parametrize(
-    ("size", "key", "words"),
-    [
-        (-1, "size", "must be greater than 0, got -1"),
-        (
-            "atuo",
-            "size",
-            "or a valid list or a section or 'auto', got 'atuo'; did you mean 'auto'?",
-        ),
-        ([1, "2"], "size.1", "must be a valid number, got '2'"),
-        ({"sied": 2}, "size.sied", "unknown key; did you mean 'side'?"),
-    ],
-)
-def test_a_value_of_several_types_is_one_mistake_about_the_type_that_it_is_meant_as(
-    size, key, words
-):
-    found = explained(Box, {"size": size})
-    assert [*found] == [key]
-    assert found[key].endswith(words)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        ["descent.resilience=decay", "descent.beta=0.001", "descent.decay=decoupled"],
-        ["descent.dual.optimizer=sgd", "descent.dual.smoothing=0.5"],
-        ["descent.warmup_epochs=2", "training.epochs=2"],
-        ["checkpoints.keep=best", "training.select=last"],
-        ["noise.kind=discrete"],
-        ["evaluation.probabilities=[2.0]"],
-        ["model={name: encoder, pretrained: bert, revision: ../main}"],
-    ],
-)
-def test_recipes_that_make_no_sense_are_refused(changes):
-    with pytest.raises(UserError):
-        recipe.load("reviews-ut", changes)
-    assert recipe.load("reviews-ut", ["descent.warmup_epochs=2"], objective="erm")
-
-
-# ---------------------------------------------------------------- noise levels
+def test_variants_are_told_apart_by_all_digits_of_a_number():
+    variants = [{"training.epochs": 1234567}, {"training.epochs": 1234568}]
+    assert names_apart(variants) == ["epochs=1234567", "epochs=1234568"]
 
 
 def test_a_grid_is_exact_sorted_and_without_duplicates():
@@ -233,17 +135,6 @@ def test_a_bad_grid_is_refused_in_one_line():
     assert parse_levels([0.0, 1.5], GAMMA) == [0, 1.5]
     with pytest.raises(UserError, match="from 0 to 1,"):
         parse_levels([0.0, 1.5], PROBABILITY)
-
-
-# ---------------------------------------------------------------- plug-ins
-
-
-def test_every_built_in_has_its_code_and_its_section():
-    for kind in plugins.BUILT_IN:
-        for name in plugins.names(kind):
-            assert plugins.implementation(kind, name) is not None
-            if kind in ("model", "task"):
-                assert {"name"} <= plugins.section(kind, name).model_fields.keys()
 
 
 def test_what_a_recipe_is_checked_by_is_what_the_code_says():
@@ -274,9 +165,6 @@ def test_a_dotted_name_is_a_module_from_outside(tmp_path, monkeypatch):
         assert message in str(error.value)
 
 
-# ---------------------------------------------------------------- documentation
-
-
 def test_every_key_has_a_meaning_and_required_ones_are_what_only_a_user_can_know():
     docs = describe.describe(Recipe)
     for kind in ("task", "model"):
@@ -288,6 +176,63 @@ def test_every_key_has_a_meaning_and_required_ones_are_what_only_a_user_can_know
         *("model.name", "model.pretrained"),
         *("published.model", "published.dataset", "descent.alpha.target_loss"),
     }
-    alpha = next(doc for doc in docs if doc.path == "descent.alpha")
-    assert alpha.values == "number ≥ 0 and < 1 or list of number ≥ 0 and < 1 or section"
-    assert alpha.default == "0.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2e-5", 2e-5),
+        ("010", 10),
+        ("no", "no"),
+        ("True", True),
+        ("", None),
+        ("0:2.1:0.15", "0:2.1:0.15"),
+        ("1_000", "1_000"),
+        ("2024-01-31", "2024-01-31"),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text, value):
+    parsed = yaml.parse(text, "x.yaml")
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: *nowhere", "2: anchors and aliases are not allowed"),
+        ("1: a\n'1': b\n", "2: duplicate key '1'"),
+        ("a: 1\n? [b, c]\n: 2\n", "2: "),
+        ("a: 1\n---\nb: 2\n", "2: "),
+    ],
+    ids=ascii,
+)
+def test_what_is_refused_is_named_with_file_and_line(text, message):
+    with pytest.raises(UserError) as error:
+        yaml.parse(text, "x.yaml")
+    assert str(error.value).startswith(f"x.yaml:{message}")
+    assert "\n" not in str(error.value)
+
+
+def test_endless_values_are_refused_with_one_line():
+    for value in ("[" * 3000 + "]" * 3000, "9" * 10_000):
+        with pytest.raises(UserError, match=r"^x\.yaml: [^\n]+$"):
+            yaml.parse(f"a: {value}", "x.yaml")
+
+
+def test_a_file_must_consist_of_keys_and_be_unicode(tmp_path):
+    for text in ("- a\n- b\n", "", "just a word"):
+        with pytest.raises(UserError, match=r"^x\.yaml: must consist of `key: value` lines"):
+            yaml.parse_mapping(text, "x.yaml")
+    file = tmp_path / "x.yaml"
+    file.write_bytes("a: ü\n".encode("utf-8-sig"))
+    assert yaml.read(file) == {"a": "ü"}
+
+
+def test_dumped_values_are_parsed_back():
+    texts = ["1e5", "010", "no", "true", "Null", "~", "", "1:30", ".inf", " x ", "a\nb", "a: b # c"]
+    numbers: list[object] = [1e-07, 1e22, 5e-324, 0.1 + 0.2, float("inf"), -3, True, None, [], {}]
+    repeated = ["γ ≤ 2.1 " * 20]
+    for value in (*texts, *numbers, {"a": {"b": [texts, numbers]}, "c": repeated, "d": repeated}):
+        for written in (yaml.dump(value), yaml.dump_line(value)):
+            assert repr(yaml.parse(written, "dumped")) == repr(value)

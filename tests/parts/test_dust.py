@@ -1,5 +1,4 @@
-"""DUST and what the video models share: patches, cosines, the equations token by token, ‖D‖², and
-the LISTA loss that its steps descend on."""
+"""DUST: patches, cosines, the equations token by token, and the LISTA loss that a step descends on."""
 
 from __future__ import annotations
 
@@ -11,15 +10,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from cudt.config import tasks as sections
-from cudt.config.models import UnrolledVideo as UnrolledConfig
-from cudt.models import dust, unrolled
-from cudt.models.dust import Config, Dust, lista_step, soft_threshold, squared_norm
+from cudt.models import dust
+from cudt.models.dust import Config, Dust, lista_step, squared_norm
 from cudt.models.patches import from_patches, overcomplete_dct, to_patches
-from cudt.tasks import toys
-from cudt.utils.errors import UserError
 from tests.literal import dust_layers
-from tests.shapes import batch_of, tiny_videos
+from tests.videos import batch_of, tiny_videos
 
 tied = pytest.mark.parametrize("tie_layers", [False, True])
 
@@ -68,20 +63,6 @@ def test_atoms_are_products_of_cosines_without_their_mean_of_norm_1(side, atoms)
     assert torch.linalg.matrix_rank(dictionary) == side**2
 
 
-def test_tasks_and_frames_that_do_not_fit_are_refused():
-    task = toys.reviews(sections.Reviews(name="reviews", train=4, validation=4, test=4), None, None)
-    builders: Any = ((dust.build, Config), (unrolled.video, UnrolledConfig))
-    for build, section in builders:
-        config = section(name="x", patch=6, atoms=6)
-        with pytest.raises(UserError, match=r"patch = 6: frames of 16×16 pixels are not a multi"):
-            build(config, tiny_videos(), None)
-        with pytest.raises(UserError, match="needs a video task: set"):
-            build(config, task, None)
-
-
-# ---------------------------------------------------------------- the equations
-
-
 @tied
 @pytest.mark.parametrize(("scale", "sparsity"), [(1.0, 0.05), (255.0, 0.9)])
 @torch.no_grad()
@@ -115,26 +96,6 @@ def test_gradients_equal_finite_differences_also_through_the_norm_of_the_diction
     assert torch.autograd.gradcheck(of_all, (signal, *start))
 
 
-def test_the_soft_threshold_is_that_of_torch_with_the_gradients_of_its_two_sides():
-    u = random(1000, scale=2.0)
-    for value in (0.0, 0.3, 1.7):
-        threshold = torch.tensor(value, dtype=torch.double)
-        assert torch.allclose(soft_threshold(u, threshold), F.softshrink(u, value), atol=1e-15)
-    threshold = torch.tensor(1.0, dtype=torch.double, requires_grad=True)
-    assert torch.autograd.gradcheck(soft_threshold, (random(5, 7).requires_grad_(), threshold))
-
-
-def test_the_squared_norm_is_the_largest_singular_value_squared_with_its_gradient():
-    for seed in range(5):
-        dictionary = random(4, 7, seed=seed).requires_grad_()
-        expected = torch.linalg.matrix_norm(dictionary, 2).item() ** 2
-        assert squared_norm(dictionary).item() == pytest.approx(expected)
-        assert torch.autograd.gradcheck(squared_norm, (dictionary,))
-
-
-# ---------------------------------------------------------------- the LISTA loss
-
-
 def lista_loss(x: Tensor, h: Tensor, dictionary: Tensor, sparsity: float) -> Tensor:
     """½‖x_t − D h_t‖² + λ₁‖h_t‖₁ for each token."""
     return 0.5 * (x - h @ dictionary.T).square().sum(-1) + sparsity * h.abs().sum(-1)
@@ -146,14 +107,3 @@ def test_a_step_is_a_proximal_gradient_step_on_the_lista_loss():
     c = 1.3 * squared_norm(d)
     expected = F.softshrink(z - gradient / c, 0.7 / c.item())
     assert torch.allclose(lista_step(x, z, z @ d.T, d, 0.7, c), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("length", [1.0, 30.0])
-def test_a_step_that_is_not_too_long_never_raises_the_lista_loss(length):
-    for seed in range(12):
-        d = random(5, 8, seed=seed, scale=0.03 * 3.0 ** (seed % 6))
-        for scale in (0.01, 1.0, 255.0):
-            x, z = random(64, 5, seed=seed, scale=scale), random(64, 8, seed=seed, scale=3 * scale)
-            before, c = lista_loss(x, z, d, 0.9), length * squared_norm(d)
-            after = lista_loss(x, lista_step(x, z, z @ d.T, d, 0.9, c), d, 0.9)
-            assert ((after - before) / before).max().item() <= 1e-12

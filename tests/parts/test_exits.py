@@ -1,11 +1,10 @@
-"""Early exit by confidence: layers, thresholds and FLOPs against literal twins; predictions that
-leave early.
-"""
+"""Early exit by confidence: layers, thresholds, FLOPs and predictions against literal twins."""
 
 from __future__ import annotations
 
 import shutil
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,6 @@ from cudt.evaluation import exits
 from cudt.evaluation.evaluate import Grid, evaluate_ood
 from cudt.runs.run import Run, open_run
 from cudt.training.train import load
-from cudt.utils.errors import UserError
 
 
 def examples(n: int = 50) -> pd.DataFrame:
@@ -54,14 +52,11 @@ def test_each_example_leaves_at_the_first_layer_that_is_sure_enough(threshold):
         ([0.8, 0.89, 0.896, 0.9], [1, 2, 3, 4], 2),
         # Exactly half a percentage point below; of two, the more accurate.
         ([0.8, 0.895, 0.9, 0.9], [1, 2, 2, 4], 2),
-        ([0.8, 0.895, 0.9], [1, 2, 4], 1),
         # Early layers may be better than the last.
         ([0.93, 0.92, 0.9], [1, 2, 3], 0),
     ],
 )
-def test_the_chosen_threshold_is_the_shallowest_within_half_a_percentage_point(
-    accuracies, depths, best, monkeypatch, trained_run
-):
+def test_the_shallowest_accurate_threshold(accuracies, depths, best, monkeypatch, trained_run):
     points = pd.DataFrame({"accuracy": accuracies, "mean_depth": depths}).assign(
         full_accuracy=0.9, threshold=[float(number) for number in range(len(depths))]
     )
@@ -87,9 +82,6 @@ def test_flops_of_unrolled_layers_are_counted_as_by_hand(trained_run):
     assert found == [*(n * (layer + readout) for n in (1, 2, 3)), 3 * layer + readout]
 
 
-# ---------------------------------------------------------------- a run
-
-
 @pytest.fixture(scope="module")
 def run(trained_run: Run, tmp_path_factory) -> Run:
     """A run with early exits evaluated on clean test data."""
@@ -98,15 +90,6 @@ def run(trained_run: Run, tmp_path_factory) -> Run:
     made = open_run(path)
     evaluate_ood(made, Grid([0.0], exits=True), "cpu", None, lambda items, *_: items)
     return made
-
-
-def test_the_table_of_a_run_has_the_accuracy_of_its_curve_and_a_share_of_the_flops(run):
-    table = exits.exit_table(run).set_index("gamma")
-    curve = run.rows("ood").set_index("gamma")["value"]
-    assert table.loc[0.0, "full_accuracy"] == pytest.approx(curve[0.0])
-    assert {*table["threshold"]} == {exits.chosen_threshold(run)}
-    assert (table["flops"] > 0).all()
-    assert run.read_examples(split="validation")["gamma"].unique().tolist() == [0.4]
 
 
 @pytest.mark.parametrize("wanted", [None, {"confidence": 0.51}, "confidence"])
@@ -137,19 +120,9 @@ def test_a_prediction_is_the_answer_of_the_layer_that_its_text_leaves_at(run, wa
 
 
 def test_a_layer_that_no_text_needs_does_not_run(run, monkeypatch):
-    kind, read = type(load(run, "cpu", None).model), list[int]()
-    real = kind.readout
-
-    def readout(*given: Any) -> Any:
-        read.append(1)
-        return real(*given)
-
-    monkeypatch.setattr(kind, "readout", readout)
+    kind = type(load(run, "cpu", None).model)
+    readout = Mock(side_effect=kind.readout)
+    monkeypatch.setattr(kind, "readout", lambda *given: readout(*given))
     found = cudt.predict(run, ["the plot was dull"], {"confidence": 0.0}, device="cpu")
     assert found.layers.tolist() == [1]
-    assert len(read) == 1
-
-
-def test_a_run_without_a_threshold_is_refused(trained_run):
-    with pytest.raises(UserError, match="no threshold for early exit yet"):
-        cudt.predict(trained_run, ["a"], "confidence", device="cpu")
+    assert readout.call_count == 1

@@ -1,6 +1,4 @@
-"""Completions under noise: those of transformers alone, independent of batch and resumption, with
-noise on every token.
-"""
+"""Completions under noise: those of transformers alone, whatever the batch, with noise on every token."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,8 +21,8 @@ from cudt.runs.run import Run, open_run
 from cudt.tasks.alpaca import prompt_text
 from cudt.training.train import load
 from cudt.utils.errors import UserError
-from tests.instructions import train, write_instructions, write_recipe
 from tests.pretrained import tiny_llama
+from tests.texts import train, write_instructions, write_recipe
 
 #: Of several lengths, so that a batch of them is padded.
 ASKED = [
@@ -117,18 +116,14 @@ def test_completions_depend_neither_on_the_batch_nor_on_where_a_command_resumes(
 
 
 def test_noise_is_scaled_by_the_runs_sigma_and_zero_is_none(run, folder, monkeypatch):
-    made = list[Any]()
-
-    def recorded(*given: Any) -> NoiseStream:
-        made.append(given[:3])
-        return NoiseStream(*given)
-
-    monkeypatch.setattr(generate, "NoiseStream", recorded)
+    made = Mock(side_effect=NoiseStream)
+    monkeypatch.setattr(generate, "NoiseStream", made)
     clean = outputs(run, folder)
     assert outputs(run, folder, gamma=2.0, noise_seed=3) != clean
     assert outputs(run, folder, gamma=0.0, noise_seed=3) == clean
     noise = NoiseSource("gaussian", run.finished_info().sigma_x.evaluation, 3)
-    assert (noise, 2.0, [*map(str, range(len(ASKED)))]) in made
+    expected = (noise, 2.0, [*map(str, range(len(ASKED)))])
+    assert expected in [call.args[:3] for call in made.call_args_list]
 
 
 def test_noise_is_on_every_token_of_the_prompt_and_of_the_answer_and_on_no_padding(run, folder):
@@ -156,12 +151,7 @@ def test_noise_is_on_every_token_of_the_prompt_and_of_the_answer_and_on_no_paddi
     assert len(rows.unique(dim=0)) == len(rows)
 
 
-# ---------------------------------------------------------------- files
-
-
-def test_other_instructions_or_a_damaged_file_are_refused_and_nothing_is_lost(
-    run, folder, tmp_path
-):
+def test_other_instructions_or_a_damaged_file_are_refused(run, folder, tmp_path):
     completions(run, folder, limit=2)
     (file,) = (run.path / "extra" / "completions").iterdir()
     before = file.read_bytes()

@@ -11,15 +11,7 @@ import pytest
 import torch
 
 from cudt.config.levels import distribution, scale_of, training_level
-from cudt.noise import (
-    ALPHABET,
-    DISCRETE,
-    example_seed,
-    noise_kind,
-)
-from tests.promises.test_noise_is_paired import LONG, WORD
-
-# ---------------------------------------------------------------- noise that is added
+from cudt.noise import ALPHABET, DISCRETE, example_seed, noise_kind
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "uniform"])
@@ -31,30 +23,8 @@ def test_it_has_mean_zero_and_variance_one_within_one_percent(kind):
         assert noise.abs().max().item() <= math.sqrt(3)
 
 
-# ---------------------------------------------------------------- noise in texts
-
 NASTY = ["", "\n\t ", "  two words, and  gaps\n\n\tof all kinds ", "naïve café — 30 €"]
 NASTY += ["👩‍👩‍👧 🏳️‍🌈 e\u0301", "no\u00a0break\u2003wide\u200bnone", "a\x00b\x00", "half \ud83d"]
-
-
-def test_level_zero_leaves_a_text_as_it_is_and_level_one_no_word():
-    for text in NASTY:
-        assert DISCRETE.corrupt((text, text), 0.0, 0, "x") == (text, text)
-        assert DISCRETE.corrupt((text,), 1.0, 0, "x") == ("",)
-
-
-@pytest.mark.parametrize("level", [0.03, 0.1, 0.3, 0.6])
-def test_a_share_p_of_words_is_gone_and_a_share_p_of_the_other_characters_replaced(level):
-    (damaged,) = DISCRETE.corrupt((LONG,), level, 0, "x")
-    # Whole words go, with the space behind them. Four standard deviations of 3,000 words, and of
-    # their characters.
-    assert len(damaged) % WORD == 0
-    gone = 1 - len(damaged) / len(LONG)
-    assert gone == pytest.approx(level, abs=4 * (level / 3000) ** 0.5)
-    new = [character for character in damaged if character.isascii()]
-    assert set(new) <= set(map(chr, range(32, 127)))
-    replaced = len(new) / len(damaged)
-    assert replaced == pytest.approx(level, abs=4 * (level / len(damaged)) ** 0.5)
 
 
 def literal(texts: Sequence[str], level: float, seed: int, example: str) -> tuple[str, ...]:
@@ -84,9 +54,6 @@ def test_every_text_is_damaged_as_by_a_loop_over_its_characters(level):
         texts = ("".join(map(chr, codes)), *generator.choice(NASTY, 2))
         expected = literal(texts, level, 3, f"id{number}")
         assert DISCRETE.corrupt(texts, level, 3, f"id{number}") == expected
-
-
-# ---------------------------------------------------------------- levels
 
 
 def test_no_training_has_seen_damaged_texts():

@@ -1,9 +1,12 @@
-"""What a report says, from planted runs whose numbers are computed by hand."""
+"""What a report says, from planted runs whose numbers are computed by hand, and the paper's numbers."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import os
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +21,10 @@ from cudt.report.frames import Frames, Sweep
 from cudt.report.paired import Comparison, Differences
 from cudt.report.tables import TextTable
 from cudt.runs.info import RunInfo
-from tests.planted import (
-    GAMMA_TRAIN,
-    INPUT_RMSE,
-    REACH,
-    make_run,
-    make_video_run,
-    plant_layers,
-    plant_weights,
-)
+from cudt.sweep.results import FACTS, best_of_arms
+from cudt.sweep.worker import score_of
+from tests.planted import GAMMA_TRAIN, REACH, make_run, make_video_run, plant_layers, plant_weights
+from tests.sweeps import sweep_of
 
 #: ID at 0, OOD at 1 and 2. By the trapezoid rule 0.85 + 0.7, and 0.9 + 0.65.
 CURVES = {"constrained": {0.0: 0.9, 1.0: 0.8, 2.0: 0.6}, "erm": {0.0: 1.0, 1.0: 0.8, 2.0: 0.5}}
@@ -99,24 +97,6 @@ def test_the_summary_splits_the_grid_at_the_training_level(plant, tmp_path):
     assert (row["range"], row["levels"]) == ("γ 0 to 1", 4)
 
 
-def test_a_level_that_is_not_a_number_makes_the_means_none(plant, tmp_path):
-    plant(curve={0.0: 0.9, 1.0: math.nan, 2.0: 0.5})
-    row = summary(tmp_path)
-    assert row["id_mean"] == 0.9
-    assert all(math.isnan(row[name]) for name in ("ood_mean", "grid_mean", "auc"))
-
-
-def test_for_noise_in_texts_only_the_clean_text_is_in_distribution(plant, tmp_path):
-    plant(curve={0.0: 0.9, 0.1: 0.6}, kind="discrete")
-    row = summary(tmp_path)
-    assert (row["id_mean"], row["ood_mean"], row["range"]) == (0.9, 0.6, "p 0 to 0.1")
-
-
-def test_denoising_has_the_metric_of_the_noisy_input_beside_it(trained_run, tmp_path):
-    make_video_run(trained_run, tmp_path, {0.0: 5.0, 1.0: 20.0})
-    assert summary(tmp_path)["input_mean"] == pytest.approx(INPUT_RMSE / 2)
-
-
 # ---------------------------------------------------------------- which runs are read
 
 
@@ -143,14 +123,6 @@ def test_runs_on_other_test_data_than_most_of_their_recipe_are_left_out(plant, t
     assert "other test data" in found.warnings[0]
 
 
-def test_runs_stored_without_losses_of_examples_have_no_ratios(plant, tmp_path):
-    run = plant(steps=(0.5, 0.3, 0.2))
-    assert len(tables.ratio_bins(read(tmp_path))) == 101
-    examples = run.read_examples()
-    run.write_examples(examples.drop(columns=[f"loss_{layer}" for layer in (1, 2, 3)]))
-    assert tables.ratio_bins(read(tmp_path)).empty
-
-
 # ---------------------------------------------------------------- who is compared with whom
 
 
@@ -167,9 +139,7 @@ def test_runs_that_differ_only_in_their_seed_all_count(plant, tmp_path):
 
 
 @pytest.mark.parametrize("searched", SIDES)
-def test_with_several_variants_on_one_side_both_are_the_best_on_validation_data(
-    searched, plant, tmp_path
-):
+def test_with_variants_on_one_side_both_are_the_best_on_validation_data(searched, plant, tmp_path):
     other = next(side for side in SIDES if side != searched)
     for number, loss in enumerate((0.3, 0.1, 0.2)):
         tried = [f"training.learning_rate={0.1 / (1 + number)}"]
@@ -198,17 +168,26 @@ def test_if_the_best_is_not_evaluated_the_side_is_empty_and_names_the_command(pl
     assert made.levels == [0.0, 1.0, 2.0]
 
 
-def test_runs_scored_at_several_levels_are_ranked_by_their_mean_over_the_shared_ones(
-    plant, tmp_path
-):
-    # Another sweep scored the first at γ = 2, too; NaN is the worst score, never skipped.
-    grids = {0.2: (0.9, 0.5, 0.99), 0.3: (0.8, 0.7), 0.4: (0.9, math.nan)}
-    for alpha, grid in grids.items():
-        plant(overrides=[f"descent.alpha={alpha}"], validation=grid)
+def test_the_report_shows_the_run_that_best_yaml_names(plant, tmp_path):
+    # The second violates a constraint, another sweep scored the third at γ = 2, too. The others are
+    # as good as the first, the only one that was evaluated because best.yaml names it.
+    violated = {"verdicts": [{"layer": 1, "verdict": "violated"}], "feasible": False}
+    grids = [(0.8, 0.7), (0.9, 0.9), (0.8, 0.6, 0.99), *[(0.7, 0.8)] * 5]
+    rows = []
+    for number, grid in enumerate(grids):
+        facts: Any = violated if number == 1 else {"feasible": True}
+        alpha = f"descent.alpha={0.1 + number / 100}"
+        run = plant(curve=None if number < 3 else {}, overrides=[alpha], validation=grid, **facts)
+        found = {"score": score_of(run, "grid", [0.0, 1.0]), "violated": int(number == 1)}
+        rows.append(
+            {"setting": "", "arm": "one", "state": "finished", "run": str(run.path), **found}
+        )
+    trials = pd.DataFrame(rows, columns=["setting", "arm", "state", "score", *FACTS])
+    named = best_of_arms(trials, sweep_of(tmp_path))["run"].tolist()
+    assert named == [rows[0]["run"]]
     runs = read(tmp_path).runs
-    rank = compare.criterion(runs)
-    alphas = [runs.loc[run, "descent"]["alpha"] for run in rank.sort_values().index]
-    assert alphas == [0.3, 0.2, 0.4]
+    side = compare.choose(runs, "gaussian")["constrained"]
+    assert (side.best_of, runs.loc[side.runs, "path"].map(str).tolist()) == (8, named)
 
 
 @pytest.mark.parametrize(
@@ -219,17 +198,6 @@ def test_unlike_runs_are_not_compared(other, plant, tmp_path):
     plant()
     plant("erm", **other)
     assert compare.pairs(read(tmp_path).runs) == []
-
-
-def test_every_objective_is_paired_with_erm_and_constrained_with_all_others(plant, tmp_path):
-    for objective in ("constrained", "erm", "supervised"):
-        plant(objective, CURVES["erm"])
-    runs = read(tmp_path).runs
-    found = {
-        (runs.loc[ours[0], "objective"], runs.loc[other[0], "objective"])
-        for _, ours, other in compare.pairs(runs)
-    }
-    assert found == {("constrained", "supervised"), ("constrained", "erm"), ("supervised", "erm")}
 
 
 def test_each_kind_of_constraints_is_compared_with_erm_on_its_own(plant, tmp_path):
@@ -252,44 +220,13 @@ def test_erm_is_matched_with_the_constrained_runs_of_its_model_settings(plant, t
     assert all(runs.loc[match, "model_text"].nunique() == 1 for match in found)
 
 
-def test_repeated_settings_are_compared_on_their_own_also_with_erm_trained_by_hand(plant, tmp_path):
-    for alpha in (0.2, 0.3):
-        plant(overrides=[f"descent.alpha={alpha}"])
-    plant("constrained", overrides=["model.width=32"])
-    plant("erm")
-    found = read(tmp_path)
-    found.runs["is_repeated"] = [
-        run.objective == "constrained" and run.model["width"] == 16
-        for run in frames.each(found.runs)
-    ]
-    # A run of another model does not join, though only one side is repeated.
-    assert [len(match) for match in matches(found.runs)] == [2, 2]
-
-
-def test_the_layers_that_fail_are_named_except_for_erm(plant, tmp_path):
-    words = ["violated", "relaxed", "violated"]
-    verdicts = [{"layer": layer, "verdict": word} for layer, word in enumerate(words, 1)]
-    for objective in SIDES:
-        plant(objective, verdicts=verdicts, feasible=False)
-    (made,) = compared(tmp_path)
-    failing = "seed 0: violated at layers 1, 3; relaxed at layer 2"
-    assert made.sides["constrained"].infeasible == failing
-    assert made.sides["erm"].infeasible == ""
-
-
-def test_a_sweep_says_what_it_repeats_and_a_run_of_two_sweeps_has_no_measure(plant, tmp_path):
-    for objective in SIDES:
-        plant(objective)
-    found = frames.read([tmp_path])
-    names = {f"{path.parent.name}/{path.name}" for path in found.runs["path"]}
-    found.sweeps = [Sweep(names, "metric", is_search=True)]
-    compare.assign(found)
-    assert not found.runs["is_repeated"].any()
-    assert set(found.runs["measure"]) == {"metric"}
-    found.sweeps.append(Sweep(names, "loss", is_search=False))
-    compare.assign(found)
-    assert found.runs["is_repeated"].all()
-    assert set(found.runs["measure"]) == {""}
+def test_a_search_with_one_finished_run_is_no_repetition(plant, tmp_path):
+    name = "/".join(plant().path.parts[-2:])
+    (tmp_path / "trials_wide.csv").write_text(f"state,run\nfinished,{name}\nfailed,\n")
+    for sampler, is_search in (("tpe", True), ("seeds", False)):
+        arms = {"one": {"sampler": sampler, "budget": 2}}
+        (tmp_path / "sweep.json").write_text(json.dumps({"measure": "loss", "arms": arms}))
+        assert frames.read([tmp_path]).sweeps == [Sweep({name}, "loss", is_search)]
 
 
 # ---------------------------------------------------------------- the paper beside ours
@@ -334,21 +271,15 @@ def test_the_papers_number_is_shown_with_the_difference_to_ours(plant, tmp_path)
         (["descent.alpha=0.3", "noise.gamma_train=0.3"], {}, True),
         (["evaluation.gammas=0,1", "model.layers=5"], {}, True),
         (["training.epochs=1"], {}, False),
-        (["task.max_length=64"], {}, False),
         ([], {"layers": 4}, False),
-        ([], {"gamma_train": 0.33}, False),
     ],
 )
-def test_only_what_is_searched_may_differ_from_the_papers_recipe(
-    overrides, info, is_the_papers, plant, tmp_path
-):
+def test_only_what_is_searched_may_differ(overrides, info, is_the_papers, plant, tmp_path):
     published(plant, "imdb-ut", *overrides, **info)
     assert ("accuracy-auc" in results(tmp_path)[1]) == is_the_papers
 
 
-def test_the_papers_unconstrained_model_has_the_settings_that_its_recipe_names(
-    trained_run, tmp_path
-):
+def test_the_papers_unconstrained_model_has_its_recipes_settings(trained_run, tmp_path):
     curve = {0.0: 9.0, 1.0: 30.0}
     for objective, tied in (("constrained", []), ("erm", ["model.tie_layers=true"]), ("erm", [])):
         loaded = recipes.load("avenue-dust", tied, objective=objective)
@@ -371,31 +302,6 @@ def test_retentions_are_shown_as_rates_and_losses_in_our_unit():
     assert (vit["f_0"], vit["beta"]) == pytest.approx((202 * factor, 0.71 / factor))
 
 
-def test_the_settings_next_to_the_papers_are_those_of_the_best_run(plant, tmp_path):
-    facts = {"layers": 3, "gamma_train": 0.8, "feasible": True}
-    for alpha, loss in ((0.2, 0.5), (0.3, 0.1), (0.4, 0.3)):
-        loaded = recipes.load("imdb-ut", [f"descent.alpha={alpha}"], objective="constrained")
-        variant = loaded.identity(without_seed=True)
-        best = {"validation_loss": loss}
-        plant(recipe=loaded, best=best, variant=variant, **facts)
-    tables_, long = results(tmp_path)
-    (row,) = long["dual"].to_dict("records")
-    assert (row["alpha"], row["alpha_paper"], row["runs"]) == (0.3, pytest.approx(0.1), "best of 3")
-    assert "| 0.3 (0.1) |" in tables_[-1].markdown()
-
-
-def test_a_table_is_escaped_in_markdown_latex_and_html():
-    frame = pd.DataFrame([{"a_b": "1 & 2", "data|set": "**0.5**† (50 %)", "γ_train": ""}])
-    table = TextTable("stem", "A title", frame, ["x < y"])
-    assert r"| a_b | data\|set | γ_train |" in table.markdown()
-    assert "| 1 & 2 | **0.5**† (50 %) |  |" in table.markdown()
-    made = table.latex()
-    assert r"1 \& 2 & \textbf{0.5}$^\dagger$ (50 \%) & " in made
-    assert r"$\gamma$\_train" in made
-    assert "x $<$ y" in made
-    assert "<b>0.5</b>† (50 %)" in table.html()
-
-
 # ---------------------------------------------------------------- figures
 
 
@@ -408,18 +314,6 @@ def data_of(drawing: charts.Drawing) -> list[dict[str, Any]]:
     """The points of a drawing's lines."""
     tables = drawing.chart.to_dict()["datasets"].values()
     return [row for rows in tables for row in rows if "line" in row]
-
-
-def test_a_figure_shows_the_papers_level_else_the_highest_that_both_objectives_have(
-    plant, tmp_path
-):
-    for gamma in (0.2, 0.4, 0.8):
-        for objective in SIDES if gamma < 0.8 else ("erm",):
-            plant(objective, gamma_train=gamma, overrides=[f"noise.gamma_train={gamma}"])
-    shown = view(tmp_path)
-    for wanted, found in ((None, 0.2), (0.33, 0.4)):
-        runs = charts.runs_of(shown.pair(wanted))
-        assert set(shown.runs.loc[runs, "gamma_train"]) == {found}
 
 
 def test_a_band_is_one_standard_deviation_over_seeds_or_one_runs_interval(plant, tmp_path):
@@ -458,21 +352,7 @@ def test_ratios_to_f_0_are_averaged_geometrically_over_relative_depth(plant, tmp
     assert mean[1.0] == pytest.approx(math.sqrt(0.1 * 0.4))
 
 
-def test_an_ablation_needs_three_values_with_all_else_equal(plant, tmp_path):
-    for alpha in (0.1, 0.2):
-        plant(overrides=[f"descent.alpha={alpha}"])
-    assert [*figures.ablations(view(tmp_path))] == []
-    plant(overrides=["descent.alpha=0.3", "training.learning_rate=0.5"])
-    assert [*figures.ablations(view(tmp_path))] == []
-    plant(overrides=["descent.alpha=0.3"])
-    (drawing,) = figures.ablations(view(tmp_path))
-    assert drawing.name == "descent.alpha"
-    assert "α (descent.alpha)" in drawing.caption
-
-
-def test_every_figure_is_drawn_where_there_are_runs_for_it_and_only_there(
-    plant, trained_run, tmp_path
-):
+def test_every_figure_is_drawn_where_there_are_runs_for_it(plant, trained_run, tmp_path):
     def names(folder: Path) -> set[str]:
         found = charts.View(read(folder))
         views = {"all": [found], "recipe": found.families(), "noise": found.families()}
@@ -518,3 +398,29 @@ def test_a_report_of_two_runs_is_few_files_and_a_page_that_opens_offline(plant, 
     report.write([tmp_path], out, formats=())
     assert not (out / "figures").exists()
     assert "vegaEmbed" not in made.page.read_text()
+
+
+# ---------------------------------------------------------------- the paper's numbers
+
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "check_paper_numbers.py"
+SOURCE = os.environ.get("CUDT_PAPER_SOURCE")
+
+
+@pytest.mark.skipif(not SOURCE, reason="CUDT_PAPER_SOURCE: the LaTeX source of arXiv 2601.17257")
+def test_every_number_is_that_of_the_papers_source():
+    differences = runpy.run_path(str(SCRIPT))["differences"]
+    assert differences(Path(str(SOURCE)).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(("name", "count"), [("rmse.csv", 210), ("accuracy_auc.csv", 144)])
+def test_every_cell_has_one_value_of_each_objective_and_the_better_one_is_bold(name, count):
+    table = pd.read_csv(paper.folder() / name)
+    assert len(table) == count
+    assert (table["value"] > 0).all()
+    lower_is_better = name == "rmse.csv"
+    for cell, pair in table.groupby(["model", "layers", "gamma_train", "dataset"]):
+        assert sorted(pair["objective"]) == ["constrained", "erm"], cell
+        ranked = pair.sort_values("value", ascending=lower_is_better)
+        is_tied = pair["value"].nunique() == 1
+        assert is_tied or (ranked["bold"] == "yes").tolist() == [True, False], cell

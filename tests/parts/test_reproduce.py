@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +18,10 @@ from rich.console import Console
 
 from cudt.config import recipe as recipes
 from cudt.config import yaml
-from cudt.config.tasks import Alpaca as AlpacaSection
 from cudt.reproduce import generated, plan, run, scale
-from cudt.runs.run import open_run, run_for
+from cudt.runs.run import open_run
 from cudt.sweep.studies import open_storage, own_storage, studies_of
 from cudt.sweep.worker import SweepOptions, work
-from cudt.tasks import alpaca
-from cudt.tasks.base import SPLITS
 from cudt.utils.errors import UserError
 from tests.sweeps import seeds, write_search
 
@@ -56,9 +58,6 @@ def text_of(console: Console) -> str:
     return re.sub(r" +", " ", console.file.getvalue())  # type: ignore[attr-defined]
 
 
-# ---------------------------------------------------------------- the scales that come with cudt
-
-
 @pytest.mark.parametrize("name", recipes.names("scale"))
 def test_a_scale_that_comes_with_cudt_is_valid_and_its_plan_fits_a_terminal(name, tmp_path):
     text = recipes.locate(name, "scale").read_text(encoding="utf-8")
@@ -70,54 +69,12 @@ def test_a_scale_that_comes_with_cudt_is_valid_and_its_plan_fits_a_terminal(name
     assert not (tmp_path / "out").exists()
 
 
-def test_full_has_the_experiments_of_smoke_the_cheapest_first():
-    full = scale.load("full").experiments
-    assert [one.hours for one in full] == sorted(one.hours for one in full)
-    small = {one.name for one in scale.load("smoke").experiments}
-    assert {one.name for one in full} == small | {"dust-9"}
-
-
-def test_figure_1_is_one_run_of_each_objective_at_a_fifth():
-    (figure,) = scale.load("full", ["figure-1"]).experiments
-    sweep = figure.sweep
-    made = [sweep.recipe({}, arm, {"seed": 0}) for arm in sweep.search.arms]
-    assert [one.settings.objective for one in made] == ["constrained", "erm"]
-    assert {one.name for one in made} == {"imdb-roberta"}
-    assert {one.settings.noise.gamma_train for one in made} == {0.2}
-    assert [sweep.budget(arm) for arm in sweep.search.arms] == [1, 1]
-    # The ERM run is one of the table's, and is trained once.
-    table = scale.load("full", ["table-auc"]).experiments[-2].sweep
-    same = table.recipe({"noise.gamma_train": 0.2}, "erm", {"seed": 0})
-    assert run_for(same, Path()).path == run_for(made[1], Path()).path
-
-
-def test_several_names_choose_all_experiments_that_have_one_of_them():
-    names = [one.name for one in scale.load("full", ["table-dual", "figure-1"]).experiments]
-    assert names == ["table-dual", "table-dual", "figure-1", "table-dual"]
-
-
-def test_an_unknown_name_is_an_error():
-    with pytest.raises(UserError, match="no experiment 'figure-2'; did you mean 'figure-1'"):
-        scale.load("smoke", ["figure-2"])
-
-
-def test_errors_in_a_scale_are_reported_together(tmp_path):
-    wrong = listed("alpha", evaluate="bets", noise_seed=[0], hours=-1.0)
-    with pytest.raises(UserError) as error:
-        scale.load(write_scale(tmp_path, wrong, needs_gpu="yes"))
-    assert str(error.value).count("\n") == 4
-    assert "experiments.0.evaluate: must be 'best' or 'all', got 'bets'" in str(error.value)
-
-
 def test_machines_that_join_find_what_was_begun(tmp_path):
     with pytest.raises(UserError, match="no reproduction has begun here"):
         scale.begun(tmp_path)
     for source in ("smoke", write_scale(tmp_path, listed("alpha", name="figure-1"))):
         scale.save(tmp_path, source, ["figure-1"])
         assert scale.begun(tmp_path) == scale.load(source, ["figure-1"])
-
-
-# ---------------------------------------------------------------- what is missing
 
 
 def test_what_is_missing_is_reported_once_with_how_to_get_it(tmp_path):
@@ -135,49 +92,6 @@ def test_what_is_missing_is_reported_once_with_how_to_get_it(tmp_path):
     assert text.endswith("6 runs to train, 1,102 hours\nhours: a slow one\n")
 
 
-def test_what_the_hub_can_give_is_not_missing(tmp_path, monkeypatch):
-    recipe = recipes.load("imdb-roberta")
-    weights, data = plan.missing(recipe, tmp_path)
-    assert "run `hf download FacebookAI/roberta-large --local-dir " in weights
-    assert "run `hf download stanfordnlp/imdb --repo-type dataset" in data
-    monkeypatch.setattr("cudt.data.hub.is_reachable", lambda: True)
-    assert plan.missing(recipe, tmp_path) == []
-
-
-def test_instructions_and_other_videos_keep_no_experiment_from_running(tmp_path):
-    generated.make(tmp_path)
-    asked = {"instructions": "eval.json", "get": "ask for FOLDER", "gammas": [0.0]}
-    file = write_scale(
-        tmp_path,
-        listed("pair", recipe="smoke-llama", completions=asked),
-        listed("depth", recipe="smoke-video", on=["avenue"]),
-    )
-    first, second = plan.make(scale.load(file), options(tmp_path, data_root=tmp_path))
-    assert first.missing == second.missing == []
-    assert f"{tmp_path}/eval.json does not exist; ask for {tmp_path}" in first.partly[0]
-    assert second.partly[0].startswith("on avenue: ")
-
-
-# ---------------------------------------------------------------- what the smoke scale generates
-
-
-def test_what_is_generated_is_the_same_everywhere_and_what_the_recipe_reads(tmp_path):
-    for name in ("one", "other"):
-        generated.make(tmp_path / name)
-    one, other = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).rglob("*.*")}
-        for name in ("one", "other")
-    )
-    assert one == other
-    settings = recipes.load("smoke-llama").settings
-    assert isinstance(settings.task, AlpacaSection)
-    task = alpaca.build(settings.task, tmp_path / "one", settings.model.tokenizer_source)
-    assert [len(task.examples(split)) for split in SPLITS] == [24, 8, 8]
-
-
-# ---------------------------------------------------------------- the loop
-
-
 def train(loaded: scale.Scale, asked: SweepOptions) -> None:
     """What workers do, in this process."""
     asked.out.mkdir(parents=True)
@@ -190,7 +104,7 @@ def train(loaded: scale.Scale, asked: SweepOptions) -> None:
 
 def stamps(out: Path) -> dict[str, int]:
     """The times at which runs were trained, evaluated, and answered instructions."""
-    patterns = ("best.safetensors", "ood.csv", "examples.parquet", "questions*tokens3.json")
+    patterns = ("best.safetensors", "examples.parquet", "questions*tokens*.json")
     found = [path for pattern in patterns for path in out.rglob(pattern)]
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in found}
 
@@ -245,3 +159,28 @@ def test_a_scale_for_a_gpu_is_refused_without_one(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="needs a GPU"):
         run.reproduce(loaded, SweepOptions(tmp_path / "out"), screen())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_smoke_scale_killed_halfway_and_repeated_does_nothing_twice(tmp_path):
+    out = tmp_path / "out"
+    words = ["reproduce", "--scale", "smoke", "--workers", "2", "--out", str(out)]
+    command = [sys.executable, "-m", "cudt", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
+    killed = subprocess.Popen(command, env=environment)
+    while len(list(out.glob("*/*/examples.parquet"))) < 10:
+        assert killed.poll() is None
+        time.sleep(0.2)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    # Workers end by themselves, and may finish their job.
+    time.sleep(10)
+    done = stamps(out)
+    again = subprocess.run(command, env=environment, timeout=1200, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count(" done ") == 9
+    after = stamps(out)
+    assert {path: after[path] for path in done} == done
+    assert len(after) > len(done)
+    figure = "smoke-text-gaussian-descent-and-robustness.png"
+    assert (out / "report" / "figures" / figure).is_file()

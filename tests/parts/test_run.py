@@ -17,7 +17,7 @@ from cudt.runs.info import RunInfo
 from cudt.runs.run import TABLES, Run, find_runs, open_run, run_for, write_recipe
 from cudt.utils.errors import UserError
 from tests.conftest import tiny_recipe
-from tests.planted import keys, make_run
+from tests.planted import make_run
 
 
 @pytest.fixture
@@ -27,27 +27,6 @@ def run(tmp_path: Path) -> Run:
     write_recipe(made)
     made.update_info(RunInfo(status="running"))
     return made
-
-
-# ---------------------------------------------------------------- run.json and tables
-
-
-def test_a_run_that_was_not_begun_has_no_info_and_empty_tables(tmp_path):
-    run = run_for(tiny_recipe(), tmp_path)
-    assert run.info() == RunInfo()
-    for name, columns in TABLES.items():
-        assert list(run.read_table(name).columns) == list(columns)
-        assert run.read_table(name).empty
-    assert run.read_examples().empty
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_updates_of_run_json_keep_the_other_keys(run):
-    run.update_info(RunInfo(reason="a full disk"))
-    run.update_info(RunInfo(status="failed"))
-    assert (run.info().status, run.info().reason) == ("failed", "a full disk")
-    with pytest.raises(UserError, match="is failed, not finished; run `cudt train`"):
-        run.finished_info()
 
 
 def test_numbers_in_tables_come_back_to_the_last_bit(run):
@@ -68,32 +47,6 @@ def test_an_incomplete_last_line_of_a_growing_history_is_left_out(run):
     assert run.read_table("history")["step"].tolist() == [1]
 
 
-def test_single_examples_are_read_by_level_and_column(run):
-    rows = [{**keys(kind, 0.5), "id": "a", "loss_1": 0.25} for kind in ("gaussian", "uniform")]
-    run.write_examples(pd.DataFrame(rows))
-    found = run.read_examples(["id", "loss_1"], noise="uniform")
-    assert found.to_dict("records") == [{"id": "a", "loss_1": 0.25}]
-    assert run.read_examples(noise="discrete").empty
-
-
-def test_rows_are_those_of_the_weights_and_data_of_a_run(run):
-    rows = [
-        {**keys("gaussian", 0.5), "value": 0},
-        {**keys("gaussian", 0.5), "value": 1, "weights": "last"},
-        {**keys("gaussian", 0.5), "value": 2, "data": "avenue"},
-    ]
-    table = pd.DataFrame(rows).reindex(columns=[*TABLES["ood"]]).assign(n=1)
-    run.write_table("ood", table)
-    assert run.rows("ood")["value"].tolist() == [0]
-    assert run.with_weights("last").rows("ood")["value"].tolist() == [1]
-    assert Run(run.path, run.recipe, data="avenue").rows("ood")["value"].tolist() == [2]
-    assert run.rows("ood", "validation").empty
-    assert run.with_weights("best") == run
-
-
-# ---------------------------------------------------------------- one writer
-
-
 def test_a_run_has_one_writer_at_a_time(run):
     with (
         run.locked(),
@@ -106,9 +59,6 @@ def test_a_run_has_one_writer_at_a_time(run):
         assert not list(run.path.glob("*.tmp"))
 
 
-# ---------------------------------------------------------------- finding
-
-
 def test_runs_are_found_at_any_depth_each_once_and_hidden_ones_are_unfinished_work(run, tmp_path):
     other = tmp_path / "outputs" / "a" / "b"
     shutil.copytree(run.path, other)
@@ -116,9 +66,6 @@ def test_runs_are_found_at_any_depth_each_once_and_hidden_ones_are_unfinished_wo
     assert find_runs([tmp_path / "outputs", run.path, tmp_path]) == [other, run.path]
     with pytest.raises(UserError, match="is not a run folder"):
         open_run(tmp_path)
-
-
-# ---------------------------------------------------------------- export
 
 
 def saved(lines: str | None) -> Any:

@@ -12,10 +12,9 @@ import torch
 
 from cudt.config.tasks import Reviews as ReviewsSection
 from cudt.config.tasks import Shapes
-from cudt.data.video import Frames
 from cudt.tasks import toys
 from cudt.tasks.base import SPLITS, Split
-from cudt.tasks.toys import PRAISE, VOCABULARY, Reviews, make_clip
+from cudt.tasks.toys import PRAISE, VOCABULARY, Reviews
 from cudt.tasks.video import VideoDenoising
 from cudt.utils.errors import UserError
 
@@ -44,21 +43,11 @@ def test_word_counts_alone_are_near_chance(task):
     def counts(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
         words = task.collate(task.examples(split))
         one_hot = torch.nn.functional.one_hot(words["input_ids"], len(VOCABULARY))
-        return (one_hot * words["attention_mask"].unsqueeze(2)).sum(1).float(), words["labels"]
+        return (one_hot * words["attention_mask"].unsqueeze(2)).sum(1).double(), words["labels"]
 
-    x, y = counts("train")
-    weights = torch.zeros(x.shape[1], 2, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=200)
-
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        value = torch.nn.functional.cross_entropy(x @ weights, y) + 1e-4 * weights.square().sum()
-        value.backward()
-        return value
-
-    optimizer.step(loss)
-    x_test, y_test = counts("test")
-    assert ((x_test @ weights).argmax(1) == y_test).float().mean().item() < 0.6
+    (x, y), (x_test, y_test) = counts("train"), counts("test")
+    weights = torch.linalg.lstsq(x, 2.0 * y.double() - 1, driver="gelsd").solution
+    assert ((x_test @ weights > 0) == y_test.bool()).double().mean() < 0.6
 
 
 def test_a_batch_has_the_words_of_its_reviews_and_new_texts_must_have_known_words(task):
@@ -88,10 +77,3 @@ def test_all_clips_differ_and_depend_on_the_seed():
     assert one.fingerprint(SPLITS) == again.fingerprint(SPLITS) != other.fingerprint(SPLITS)
     # The number of training clips does not change the others.
     assert shapes(data_seed=1, train=1).fingerprint(["test"]) == one.fingerprint(["test"])
-
-
-def test_something_moves_over_a_fixed_background():
-    clip: Frames = make_clip(np.random.default_rng(0), 200, 32).astype(int)
-    moving = clip != np.median(clip, axis=0)
-    assert moving.any((1, 2)).all()
-    assert moving.mean() < 0.4

@@ -1,5 +1,4 @@
-"""UT for texts and for video: the equations token by token, and the energies that its steps descend
-on (docs/method.md)."""
+"""UT for texts and for video: the equations token by token, and the energies that its steps descend on."""
 
 from __future__ import annotations
 
@@ -9,15 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cudt.config import tasks as sections
 from cudt.config.models import UnrolledVideo as VideoConfig
 from cudt.models import unrolled
 from cudt.models.patches import from_patches, overcomplete_dct, to_patches
 from cudt.models.unrolled import Config, UnrolledTransformer, UnrolledVideo, attention, relu_step
-from cudt.tasks import toys
-from cudt.utils.errors import UserError
 from tests.literal import unrolled_layers
-from tests.shapes import batch_of, tiny_videos
+from tests.videos import batch_of, tiny_videos
 
 tied = pytest.mark.parametrize("tie_layers", [False, True])
 ROWS = [[3, 4, 5, 6], [7, 8], [9, 10, 1]]
@@ -105,16 +101,6 @@ def test_weights_of_video_start_from_the_dictionary_of_cosines():
         assert torch.allclose(w1, d.T / norm, atol=1e-6)
         assert torch.allclose(0.6 * identity - 0.2 * (w2 + w2.T), identity, atol=1e-6)
 
-
-def test_tasks_that_do_not_fit_are_refused():
-    with pytest.raises(UserError, match="model unrolled needs a text task"):
-        unrolled.build(Config(name="unrolled"), tiny_videos(), None)
-    task = toys.reviews(sections.Reviews(name="reviews", train=4, validation=4, test=4), None, None)
-    with pytest.raises(UserError, match="this task has a vocabulary of its own"):
-        unrolled.build(Config(name="unrolled", embeddings_from="owner/name"), task, None)
-
-
-# ---------------------------------------------------------------- the steps and their energies
 
 ALL = torch.ones(8, 7, dtype=torch.bool)
 

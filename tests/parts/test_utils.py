@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 
-from cudt.utils import device, processes, text
+from cudt.utils import device
 from cudt.utils.errors import StopRequest, UserError
-from cudt.utils.files import folder_next_to, replacing, write_text
-from cudt.utils.workers import FAULT, Workers, environments
+from cudt.utils.files import folder_next_to, replacing
+from cudt.utils.workers import FAULT, Workers
 from tests.processes import commands, environment, free_port
-
-# ---------------------------------------------------------------- files
-
-
-def test_a_written_file_is_whole_and_as_readable_as_any_other(tmp_path):
-    write_text(tmp_path / "new" / "a.txt", "all of it")
-    (tmp_path / "new" / "plain.txt").write_text("")
-    assert (tmp_path / "new" / "a.txt").read_text() == "all of it"
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").iterdir()]
-    assert modes == modes[:1] * 2
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -44,18 +32,6 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, erro
             fail(temporary)
     assert path.read_text() == "old"
     assert [*tmp_path.iterdir()] == [path]
-
-
-def test_an_error_names_the_file_that_is_written(tmp_path, monkeypatch):
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device: .*a\.txt'"):
-        write_text(tmp_path / "a.txt", "a")
-
-
-# ---------------------------------------------------------------- devices
 
 
 def test_auto_is_the_accelerator_if_there_is_one(monkeypatch):
@@ -86,21 +62,8 @@ def test_a_mismatched_torchvision_is_survived(tmp_path):
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision" / "__init__.py").write_text(BROKEN)
     survive = "from cudt.utils.device import survive_torchvision_mismatch as s; s(); "
-
     command = [sys.executable, "-c", f"{survive}import torchvision; print(torchvision.healthy)"]
     assert subprocess.check_output(command, text=True, cwd=tmp_path).strip() == "True"
-
-
-# ---------------------------------------------------------------- several processes
-
-
-def test_what_is_set_for_processes_that_work_alone_does_not_matter(monkeypatch):
-    for name in ("RANK", "LOCAL_RANK", "PMI_RANK"):
-        monkeypatch.setenv(name, "3")
-    monkeypatch.setenv("PMI_SIZE", "4")
-    assert device.accelerator_for("cpu", "fp32").num_processes == 1
-    assert processes.is_main_process()
-    assert (os.environ["LOCAL_RANK"], os.environ["PMI_SIZE"]) == ("3", "4")
 
 
 def test_every_process_has_a_device_of_its_own(monkeypatch):
@@ -119,9 +82,6 @@ def test_other_commands_run_in_one_process(tmp_path):
     assert first.errors.startswith("error: cudt report: runs in one process")
 
 
-# ---------------------------------------------------------------- stop signals
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_is_kept_and_a_ctrl_c_after_it_acts(number):
     before = signal.getsignal(signal.SIGTERM)
@@ -134,28 +94,6 @@ def test_the_first_signal_is_kept_and_a_ctrl_c_after_it_acts(number):
             os.kill(os.getpid(), signal.SIGINT)
     assert stop.signal_number == number
     assert signal.getsignal(signal.SIGTERM) == before
-
-
-# ---------------------------------------------------------------- texts
-
-
-def test_values_are_shortened_and_numbers_are_brief():
-    assert len(text.shown("y" * 100_000)) == 80
-    assert text.as_command("train", "--out", "my runs") == "cudt train --out 'my runs'"
-    assert text.ranges([3, 1, 2, 5, 5]) == "1–3, 5"
-    assert [*map(text.short_number, (0.5, 12.345, 1e5))] == ["0.5000", "12.35", "1e+05"]
-    assert text.did_you_mean("trian", ["train", "report"]) == "; did you mean 'train'?"
-    assert text.did_you_mean("y" * 1_000_000, ["train", "report"]) == ""
-
-
-def test_a_bar_is_drawn_on_a_terminal_only(capsys):
-    for is_terminal in (True, False):
-        console = Console(force_terminal=is_terminal)
-        assert [*text.track(range(3), 3, "a [b]", console)] == [0, 1, 2]
-        assert ("a [b]" in capsys.readouterr().out) == is_terminal
-
-
-# ---------------------------------------------------------------- workers
 
 
 def obey(word: str) -> int:
@@ -179,9 +117,3 @@ def test_a_workers_end_is_seen_and_its_job_is_in_no_process_list(tmp_path, word,
     assert (ended.worker, ended.code) == (0, code)
     assert ended.log.read_text().startswith("seen\n")
     assert str(ended.log) in ended.how
-
-
-def test_workers_share_the_cores(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
-    assert environments(3, "cpu") == [{"OMP_NUM_THREADS": "2"}] * 3

@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cudt.models import vocabulary
 from cudt.models.vocabulary import TokenLogits
 from cudt.tasks.base import IGNORED
-from tests.products import Products
 
 _ = IGNORED
 WORDS, WIDTH, LAYERS, TOKENS = 11, 6, 3, 8
@@ -76,6 +76,18 @@ def test_fp32_agrees_to_1e_6_and_bf16_to_its_rounding():
         for one, other in zip(gradients(losses, WEIGHTS, states, head), expected, strict=True):
             assert one.dtype == torch.float32
             assert torch.allclose(one, other, atol=tolerance * other.abs().max().item())
+
+
+class Products(TorchDispatchMode):
+    """`flops` is 2·rows·columns·inner size of all products of matrices so far."""
+
+    flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in ("mm", "addmm", "addmm_"):
+            left, right = args[-2:]
+            self.flops += 2 * left.shape[0] * left.shape[1] * right.shape[1]
+        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize(("trained", "both"), [(False, 2), (True, 4)])

@@ -38,8 +38,7 @@ def saved(model: Any, folder: Path) -> dict[str, Any]:
 
 
 def exported(named: dict[str, Any], prefix: str = "") -> tuple[list[Any], dict[str, Any]]:
-    """Nodes and stored arrays as PyTorch's exporter makes them: matrices are transposed and lose
-    their names."""
+    """Nodes and stored arrays as PyTorch's exporter makes them: matrices are transposed and lose their names."""
     nodes, stored = [], {"onnx::Slice_1": np.ones(2), "decoder.conv.weight": np.ones((2, 2))}
     for number, (name, array) in enumerate(named.items()):
         if name.startswith("encoder.") and array.ndim == 2:

@@ -27,7 +27,7 @@ FEW = ["--set", "training.epochs=1", "--set", "training.checkpoint_every=2"]
 TRAIN = ["train", "--recipe", "reviews-ut", *SETTINGS, *FEW, "--device", "cpu", "--out", "out"]
 EVALUATE = ["eval-ood", "out", "--gammas", "0,1", "--device", "cpu"]
 #: What differs between two commands that do the same.
-OF_THE_MOMENT = ("begun", "ended", "command", "reason", "sha256", "files")
+OF_THE_MOMENT = ("begun", "ended", "seconds", "command", "reason", "sha256", "files")
 
 
 class Disk:

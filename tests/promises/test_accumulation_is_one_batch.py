@@ -14,9 +14,9 @@ from cudt.training import train as training
 from cudt.training.trainer import Trainer
 from cudt.utils.device import accelerator_for
 from tests.conftest import quiet
-from tests.instructions import write_instructions, write_recipe
 from tests.parts.test_trainer import step_plainly, trainer_for, weights_of
 from tests.pretrained import tiny_llama
+from tests.texts import write_instructions, write_recipe
 
 SETTINGS = {
     "linear": (),

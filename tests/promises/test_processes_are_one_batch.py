@@ -24,9 +24,9 @@ from cudt.training.trainer import Trainer
 from cudt.utils.errors import TrainingInterruptedError
 from tests.cases import recipe_of, write_data
 from tests.conftest import Stopping, tiny_recipe
-from tests.instructions import write_instructions, write_recipe
 from tests.pretrained import tiny_llama
 from tests.processes import together
+from tests.texts import write_instructions, write_recipe
 
 #: What `accelerate launch` sets for recipes/accelerate/fsdp-1x8.yaml.
 SHARED = {

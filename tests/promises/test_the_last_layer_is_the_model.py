@@ -27,8 +27,8 @@ from tests.pretrained import (
     tiny_pretrained,
     tiny_vision,
 )
-from tests.shapes import batch_of as frames_of
-from tests.shapes import tiny_videos
+from tests.videos import batch_of as frames_of
+from tests.videos import tiny_videos
 
 WORDS = [[2, 30, 40, 38, 3], [2, 46, 34, 3], [2, 50, 51, 33, 41, 35, 3]]
 NAMES = ["distilbert", "roberta", "albert", "deberta-v2", "modernbert", "llama", "gemma", "gpt2"]

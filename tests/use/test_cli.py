@@ -1,12 +1,13 @@
-"""The commands, each called as a user calls it; tests/parts has their numbers."""
+"""The commands, each called as a user calls it, and what they import; tests/parts has their numbers."""
 
 from __future__ import annotations
 
 import csv
 import json
-import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -16,16 +17,14 @@ from cudt.config import recipe
 from cudt.data import hub
 from cudt.evaluation import evaluate
 from cudt.runs.info import RunInfo
-from cudt.runs.run import Run, open_run, run_for
+from cudt.runs.run import open_run, run_for
 from cudt.tasks import base
-from cudt.training import train as training
-from cudt.utils.errors import TerminatedError, TrainingStoppedError
-from tests import texts
+from cudt.utils.errors import TerminatedError
 from tests.conftest import tiny_recipe
-from tests.instructions import train, write_instructions, write_recipe
 from tests.planted import make_run
 from tests.pretrained import tiny_llama, tiny_pretrained
 from tests.sweeps import seeds, write_search
+from tests.texts import train, write_instructions, write_recipe, write_reviews
 from tests.use.conftest import SMALL, contents
 
 CPU = ("--device", "cpu")
@@ -37,33 +36,7 @@ def folders(*names: tuple[str, int]) -> list[str]:
     return [f"{name}-{tiny_recipe(objective=name, seed=seed).identity()}" for name, seed in names]
 
 
-def stop_erm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training with ERM diverges."""
-    real = training.train
-
-    def stopping(loaded, *rest, **more):
-        if loaded.settings.objective == "erm":
-            raise TrainingStoppedError("the loss is not finite")
-        return real(loaded, *rest, **more)
-
-    monkeypatch.setattr(training, "train", stopping)
-
-
-# ---------------------------------------------------------------- the command line
-
-
-def test_help_lists_eight_commands_before_the_others(call):
-    code, output, _ = call("--help")
-    assert code == 0
-    first, more = output.split(" More ")
-    commands = re.findall(r"│ ([a-z-]+) +[A-Z]", first.split(" Commands ")[1])
-    assert commands == "train experiment eval-ood sweep report reproduce runs compare".split()
-    assert re.findall(r"│ ([a-z-]+) +[A-Z]", more) == "generate export data doctor recipes".split()
-
-
-def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_traceback(
-    call, monkeypatch
-):
+def test_errors_are_one_line_and_a_bug_keeps_its_traceback(call, monkeypatch):
     def fail_with(error: BaseException) -> None:
         def read(*_: object) -> None:
             raise error
@@ -81,20 +54,7 @@ def test_errors_of_files_and_interruptions_are_one_line_and_a_bug_keeps_its_trac
             call("recipes")
 
 
-def test_a_command_that_works_alone_is_refused_in_several_processes(call, monkeypatch):
-    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("os._exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
-    code, _, error = call("runs")
-    assert (code, error.count("\n")) == (2, 1)
-
-
-# ---------------------------------------------------------------- train and experiment
-
-
-def test_several_seeds_and_objectives_are_one_run_each_and_finished_ones_are_skipped(
-    call, tmp_path
-):
+def test_seeds_and_objectives_are_one_run_each_and_finished_ones_are_skipped(call, tmp_path):
     lists = ("--seed", "0,1", "--objective", "erm", "--objective", "constrained")
     code, output, error = call(*TRAIN, *lists)
     assert (code, error) == (0, "")
@@ -107,17 +67,9 @@ def test_several_seeds_and_objectives_are_one_run_each_and_finished_ones_are_ski
     assert contents(tmp_path) == before
 
 
-def test_a_recipe_that_does_not_fit_its_model_is_refused_and_nothing_is_written(call, tmp_path):
-    code, _, error = call(*TRAIN, "--set", "descent.alpha=[0.1, 0.2]")
-    assert (code, error.count("\n")) == (2, 1)
-    assert error.startswith("error: descent.alpha: ")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
-    call, tmp_path, monkeypatch
-):
+def test_an_experiment_trains_evaluates_and_reports_once(call, tmp_path, monkeypatch):
+    # Drawing takes most of the time.
+    monkeypatch.setattr("cudt.report.page._figures", lambda *_: [])
     command = (*EXPERIMENT, "--seeds", "0,1", "--set", "evaluation.perturbations=[uniform]")
     code, output, _ = call(*command)
     assert code == 0
@@ -136,26 +88,11 @@ def test_an_experiment_trains_evaluates_and_reports_and_does_nothing_twice(
     assert contents(tmp_path / "outputs/reviews-ut") == before
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_a_demo_is_at_most_60_lines_and_says_what_one_seed_proves(call, monkeypatch, tmp_path):
-    code, output, _ = call(*EXPERIMENT, "--set", "evaluation.gammas=0:2.1:0.15")
-    assert code == 0
-    # The tiny recipe has 2 epochs instead of 12.
-    assert len(output.splitlines()) + 2 * 10 <= 60
-    assert output.splitlines()[-1] == "One seed proves nothing: repeat with --seed 0,1,2."
-    stop_erm(monkeypatch)
-    code, _, error = call(*EXPERIMENT, "--out", "other")
-    assert (code, error) == (1, "stopped: the loss is not finite\n")
-    table = pd.read_csv(tmp_path / "other/report-reviews-ut/table.csv")
-    assert table["objective"].tolist() == ["constrained"]
-
-
-# ---------------------------------------------------------------- sweep
-
-
 def test_a_sweep_trains_the_runs_that_train_would_and_reads_no_test_data(call, tmp_path):
-    texts.write_reviews(tmp_path)
-    texts.write_recipe(tmp_path, tiny_pretrained(tmp_path / "bert"))
+    write_reviews(tmp_path)
+    own = "task: {name: text, train: train.csv, test: test.csv, text: review, label: opinion}\n"
+    own += f"model: {{name: encoder, pretrained: {tiny_pretrained(tmp_path / 'bert')}}}\n"
+    Path("own.yaml").write_text(own + "training: {batch_size: 8}\n")
     (tmp_path / "test.csv").write_bytes(b"\xff\xfe no table \x00")
     score = {"measure": "grid", "direction": "maximize", "gammas": [0.0, 1.0]}
     fixed = {"training.epochs": 1}
@@ -173,9 +110,6 @@ def test_a_sweep_trains_the_runs_that_train_would_and_reads_no_test_data(call, t
     (own,) = (tmp_path / "outputs" / "sweeps" / "own").iterdir()
     assert run_for(recipe.load(str(own / "best.yaml")), Path("outputs")).path.name == folder.name
     assert "finished" in call(*words, "--plan")[1]
-
-
-# ---------------------------------------------------------------- eval-ood
 
 
 def test_a_run_is_one_table_with_a_line_for_each_level_and_a_second_call_skips_it(call, copy):
@@ -226,12 +160,7 @@ def test_a_run_that_fails_stops_no_other(workers, call, copy):
     assert (code, error.count("\n")) == (2, 1)
 
 
-# ---------------------------------------------------------------- generate
-
-
-def test_instructions_of_a_file_are_answered_in_the_run_and_a_prompt_on_the_terminal(
-    call, tmp_path
-):
+def test_instructions_are_answered_in_the_run_and_a_prompt_on_the_terminal(call, tmp_path):
     write_instructions(tmp_path)
     write_recipe(tmp_path, tiny_llama(tmp_path / "llama", initializer_range=0.5))
     run = train(tmp_path, tmp_path / "out", "training.epochs=1")
@@ -250,13 +179,9 @@ def test_instructions_of_a_file_are_answered_in_the_run_and_a_prompt_on_the_term
     assert call("generate", run.path)[0] == 2
 
 
-# ---------------------------------------------------------------- runs
-
-
 @pytest.fixture
 def outputs(call, trained_run) -> Path:
-    """Two evaluated runs of different α, an unevaluated one of another seed, and one that
-    failed."""
+    """Two evaluated runs of different α, an unevaluated one of another seed, and one that failed."""
     out, curve = Path("outputs/reviews-ut"), {0.0: 0.9, 0.4: 0.8, 1.0: 0.6, 2.0: 0.5}
     make_run(trained_run, out, curve, overrides=["descent.alpha=0.2"], feasible=True, monotone=True)
     make_run(trained_run, out, {0.0: 0.7}, objective="erm", feasible=False, monotone=False)
@@ -284,11 +209,8 @@ def test_every_run_is_one_row_named_by_what_sets_it_apart(call, outputs, trained
     (outputs / best["run"] / "run.json").write_text("{")
     code, output, error = call("runs", "outputs")
     assert code == 0
-    assert output.splitlines()[1].split() == "run variant seed status score OOD verdict".split()
+    assert output.splitlines()[1].split() == "run variant seed status score OOD verdict n".split()
     assert error.startswith(f"warning: {outputs / best['run']}/run.json: ")
-
-
-# ---------------------------------------------------------------- recipes, data, doctor
 
 
 def test_recipes_and_searches_are_listed_and_a_recipe_is_shown_with_changes(call):
@@ -320,7 +242,41 @@ def test_the_doctor_names_what_is_missing_and_unfinished_and_damaged_runs(call, 
     assert "problem     copy/history.csv: damaged" in printed
 
 
-def test_a_run_without_a_format_of_other_libraries_is_not_exported(call, copy: Run):
-    code, _, error = call("export", "copy", "model")
-    assert (code, error.count("\n")) == (2, 1)
-    assert not Path("model").exists()
+HEAVY = ("torch", "transformers", "pandas", "altair", "accelerate", "optuna", "datasets")
+#: Prints the exit code of a command, and the heavy packages that it has imported.
+CALL = f"""
+import json, sys
+from cudt.cli.main import main
+sys.argv = ["cudt", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as stop:
+    code = stop.code or 0
+print(json.dumps([code, [name for name in {HEAVY!r} if name in sys.modules]]))
+"""
+TYPO = ["--set", "training.epoch=3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["recipes"], 0),
+        (["recipes", "show", "imdb-minilm"], 0),
+        (["train", "--recipe", "imdb-minilm", *TYPO], 2),
+        (["train", "--recipe", "ucsd-dust", "--objective", "emr"], 2),
+        (["sweep", "--search", "alhpa"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_help_and_refusals_import_nothing_heavy(arguments, code, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CALL, *arguments], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [code, []], done.stderr
+
+
+def test_import_cudt_imports_nothing_heavy(tmp_path):
+    code = f"import cudt, sys; cudt.train; print([n for n in {HEAVY!r} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n"

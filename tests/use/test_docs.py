@@ -1,16 +1,16 @@
-"""README and docs: the README's recipe and commands run, every command, key and column is on a
-page, and the site builds."""
+"""README and docs: their recipes and commands run, every command, key and column is on a page, the site builds."""
 
 from __future__ import annotations
 
 import csv
-import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import typer
@@ -30,14 +30,9 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
 @pytest.fixture(scope="module")
-def reference() -> ModuleType:
+def reference() -> Any:
     """scripts/reference.py, which is no package."""
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "reference.py")))
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +40,6 @@ def page(reference) -> str:
     """docs/reference.md with its generated parts."""
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     return reference.on_page_markdown(text)
-
-
-# ---------------------------------------------------------------- README
 
 
 def test_the_readmes_recipe_and_its_three_commands_run(tmp_path, monkeypatch):
@@ -92,9 +84,6 @@ def test_the_papers_numbers_in_the_readme_are_those_of_its_tables():
         assert printed == f"{mine['constrained']} / {mine['erm']}"
 
 
-# ---------------------------------------------------------------- reference
-
-
 def test_every_key_of_a_recipe_is_on_the_page_with_its_meaning(page):
     keys = describe(Recipe)
     for kind in ("task", "model"):
@@ -126,30 +115,12 @@ def test_every_public_name_and_table_is_on_the_page(page):
         assert f"`{column}`" in row
 
 
-# ---------------------------------------------------------------- pages
-
-
-def test_every_kind_of_plug_in_is_in_the_guide():
-    guide = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
-    for kind, name in plugins.DEFINES.items():
-        (row,) = re.findall(rf"^\| {kind.replace('optimizer', 'optimiser')} \|.*", guide, re.M)
-        assert name in row
-
-
 def test_every_recipe_on_a_page_is_valid(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "outside"))
     for path in PAGES:
         for block in re.findall(r"```yaml\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
             if "task" in (settings := yaml.parse_mapping(block, path.name)):
                 recipe.validate(settings, path.name)
-
-
-def test_every_picture_is_on_a_page_and_no_marker_is_left(reference):
-    texts = [reference.on_page_markdown(one.read_text(encoding="utf-8")) for one in PAGES]
-    assert not re.findall("<!-- (?:generated|file|diff):", "".join(texts))
-    for picture in (ROOT / "docs" / "images").rglob("*.png"):
-        name = picture.relative_to(ROOT / "docs").as_posix()
-        assert any(f"({name})" in text for text in texts), name
 
 
 def test_the_site_builds_without_a_broken_link_and_fetches_nothing(tmp_path):

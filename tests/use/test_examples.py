@@ -1,5 +1,4 @@
-"""The programs and the notebook in examples/: they run as they are, and do what docs/your-model.md
-says."""
+"""The programs and the notebook in examples/: they run as they are, and do what docs/your-model.md says."""
 
 from __future__ import annotations
 
@@ -71,9 +70,6 @@ def test_the_batch_script_of_the_workers_runs_a_command_that_exists():
     group = typer.main.get_command(app)
     command = group.get_command(typer.Context(group), "sweep")  # type: ignore[attr-defined]
     assert command.make_context("sweep", shlex.split(line)[2:]).params["join"]
-
-
-# ---------------------------------------------------------------- notebook and demo
 
 
 @pytest.mark.slow

@@ -18,6 +18,12 @@ FILES = {
     "tag.yaml": "base: reviews-ut\nseed: !!python/name:os.system\n",
     "bomb.yaml": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
     "circle.yaml": "base: circle.yaml\n",
+    "texts.yaml": "base: reviews-ut\nmodel: {name: dust}\n",
+    "score.yaml": """
+        recipe: reviews-ut
+        score: {measure: loss, direction: maximize}
+        arms: {one: {sampler: grid, search: {descent.alpha: [0.1, 0.2]}}}
+        """,
     "many.yaml": """
         base: reviews-ut
         model: {layers: 0, step_size: 2}
@@ -61,6 +67,11 @@ MESSAGES = {
     "train --recipe reviews-ut --objective emr": "reviews-ut.yaml with your changes: objective: unknown objective 'emr'; did you mean 'erm'? known: constrained, erm, supervised",
     "train --recipe reviews-ut --name report": "--name: 'report' is a folder that cudt itself writes to; choose another name",
     "train --recipe reviews-ut --set checkpoints.keep=best --set training.select=last": "reviews-ut.yaml with your changes: checkpoints.keep: best deletes the weights of training.select: last, by which the run is evaluated; set keep to last or both",
+    "train --recipe reviews-ut --set descent.alpha=atuo": "reviews-ut.yaml with your changes: descent.alpha: must be a valid number or a valid list or a section, got 'atuo'",
+    "train --recipe reviews-ut --set descent.alpha=[0.1,0.2]": "descent.alpha: expected one rate, or one for each of 4 layers, got 2 rates",
+    "train --recipe imdb-minilm --set model.revision=../main": "imdb-minilm.yaml with your changes: model.revision: must match pattern '^\\w[\\w-]*([./][\\w-]+)*$', got '../main'",
+    "train --recipe smoke-video --set model.patch=6": "model.patch = 6: frames of 32×32 pixels are not a multiple of the patch size; change task.size or model.patch",
+    "train --recipe texts.yaml": "this model needs a video task: set task.name to ucsd, folder or another video task",
     "eval-ood outputs/none": "'outputs/none' is not a run folder (recipe.yaml or run.json is missing)",
     "runs nowhere": "folder 'nowhere' does not exist",
     "sweep --join": "--storage: missing; see --help",
@@ -68,6 +79,8 @@ MESSAGES = {
     "sweep --join --storage sqlite:///x.db": "--storage: there is no such unfinished sweep; sweeps: none",
     "sweep": "--search: missing; see --help",
     "sweep --search alhpa": "no search is called 'alhpa'; did you mean 'alpha'?",
+    "sweep --search score.yaml": "search score: score.direction must be 'minimize' for a loss, got 'maximize'",
+    "reproduce --scale smoke --only figure-2": "scale smoke has no experiment 'figure-2'; did you mean 'figure-1'?",
     "reproduce --scale tiny": "no scale is called 'tiny'; available: cpu, full, smoke",
 }
 
@@ -82,9 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", MESSAGES)
-def test_a_mistake_is_answered_with_what_is_wrong_and_how_to_fix_it(
-    command, folder, monkeypatch, capsys
-):
+def test_a_mistake_is_answered_with_how_to_fix_it(command, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     before = sorted(folder.rglob("*"))
     monkeypatch.setattr("sys.argv", ["cudt", *command.split()])

@@ -7,11 +7,10 @@ from typing import Any
 import datasets
 import pytest
 import torch
-from peft import LoraConfig
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from cudt.integrations.trainer import DescentMixin, Noise
+from cudt.integrations.trainer import DescentMixin
 from cudt.models.own_head import layer_losses
 from tests.use.trainers import ARGUMENTS, SETTINGS, by_layer, model_of, weights_of
 
@@ -59,13 +58,3 @@ def test_layers_are_read_and_multipliers_move(tmp_path):
     assert by_layer(trainer, "multiplier").max() > 0
     # Only the answers have labels.
     assert int((batch["labels"] != -100).sum()) < int(batch["attention_mask"].sum())
-
-
-def test_adapters_noise_and_a_verdict(tmp_path):
-    lora = LoraConfig(task_type="CAUSAL_LM", r=2, target_modules="all-linear")
-    options = {"noise": Noise(gamma_train=0.2), "peft_config": lora}
-    options["eval_dataset"] = datasets.Dataset.from_list(TEXTS[:4])
-    trainer = trained(DescentSFTTrainer, tmp_path, descent=SETTINGS, **options)
-    assert len(trainer.verdicts) == 3
-    assert trainer.noise.sigma_x is not None
-    assert trainer.evaluate()["eval_loss"] > 0

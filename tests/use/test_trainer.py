@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import EarlyStoppingCallback, Trainer
+from transformers import Trainer
 
 from cudt.config.schema import Dual
 from cudt.integrations.trainer import Descent, Noise
@@ -39,9 +39,6 @@ def changed(**changes: Any) -> Descent:
 
 def logged_losses(trainer: Any) -> list[float]:
     return [row["loss"] for row in trainer.state.log_history if "loss" in row]
-
-
-# ---------------------------------------------------------------- the update
 
 
 def test_erm_is_trainers_own_training_bit_for_bit(tmp_path):
@@ -115,9 +112,6 @@ def test_two_processes_are_one(family, form, tmp_path):
     assert whole[0].max() > 0
 
 
-# ---------------------------------------------------------------- layers
-
-
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "bert"])
 def test_the_layers_of_a_family_are_read_by_its_own_head_and_noise_enters(family, tmp_path):
     clean, noisy = (
@@ -141,9 +135,6 @@ def test_checkpointing_of_gradients_and_bf16_change_nothing_but_rounding(tmp_pat
     assert not torch.equal(plain, rounded)
 
 
-# ---------------------------------------------------------------- noise
-
-
 def test_the_noise_of_an_example_depends_on_its_content_and_the_seed_alone(tmp_path):
     trainer = trainer_of(tmp_path, noise=Noise(gamma_train=0.5), args={"max_steps": 1})
     table = trainer.model.get_input_embeddings()
@@ -162,9 +153,6 @@ def test_the_noise_of_an_example_depends_on_its_content_and_the_seed_alone(tmp_p
     one, other = noise(rows, "a"), noise(rows[::-1], "a")[::-1]
     assert torch.allclose(torch.cat(one), torch.cat(other), atol=1e-6)
     assert not torch.allclose(one[0], noise(rows, "b")[0])
-
-
-# ---------------------------------------------------------------- checkpoints
 
 
 @pytest.mark.parametrize("at", [2, 5], ids=["within an epoch", "after one"])
@@ -188,9 +176,6 @@ def test_a_resumed_training_is_the_uninterrupted_one(settings, at, tmp_path):
     assert whole.descent.multiplier_values.max() > 0
 
 
-# ---------------------------------------------------------------- logs and verdicts
-
-
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_the_verdict_is_that_of_single_examples(family, tmp_path):
     rows = rows_of(family, 20, seed=1)
@@ -208,24 +193,6 @@ def test_the_verdict_is_that_of_single_examples(family, tmp_path):
         assert found.loss == pytest.approx(its.loss, abs=1e-5)
         assert found.standard_error == pytest.approx(its.standard_error, abs=1e-5)
     assert trainer.state.log_history[-1]["eval_loss/layer_02"] == trainer.verdicts[1].loss
-
-
-def test_a_training_that_stops_early_is_judged_with_the_slack_of_its_best_epoch(tmp_path):
-    args = {"max_steps": 20, "eval_strategy": "epoch", "save_strategy": "epoch"}
-    args |= {"metric_for_best_model": "loss", "greater_is_better": True}
-    trainer = trained(
-        tmp_path,
-        descent=SLACK,
-        eval_dataset=rows_of("bert", 12, seed=1),
-        callbacks=[EarlyStoppingCallback(1, early_stopping_threshold=100.0)],
-        args={**args, "load_best_model_at_end": True},
-    )
-    # The "best" epoch, of the larger loss, is the first one.
-    assert (trainer.state.global_step, trainer.state.best_global_step) == (8, 4)
-    assert [one.slack for one in trainer.verdicts] == by_layer(trainer, "slack")[3].tolist()
-
-
-# ---------------------------------------------------------------- what is refused
 
 
 def test_what_has_no_reference_or_no_loss_is_refused(tmp_path):

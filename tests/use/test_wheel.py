@@ -1,5 +1,4 @@
-"""An installed wheel: it has every file, and finds its recipes and the paper's numbers outside of a
-checkout."""
+"""An installed wheel: it has every file, and finds its recipes and the paper's numbers outside of a checkout."""
 
 from __future__ import annotations
 

@@ -1,2 +1,1 @@
-"""A package that is not part of cudt: a model, a task, a noise, an objective, a dual optimiser and
-a figure."""
+"""A package that is not part of cudt: a model, a task, a noise, an objective, a dual optimiser and a figure."""

@@ -29,7 +29,7 @@ Again = Annotated[
 ]
 Instructions = Annotated[
     Path | None,
-    typer.Option(help="File with a column `instruction`, and perhaps `input` and `dataset`."),
+    typer.Option(help="File with a column `instruction`, and optionally `input` and `dataset`."),
 ]
 Prompts = Annotated[
     options.Words, typer.Option("--prompt", help="Instruction to answer. Repeatable.")
@@ -59,7 +59,8 @@ def eval_ood(
     """Evaluate trained runs on test data perturbed at each noise level of a grid.
 
     Results are added to the tables in each run folder (ood.csv, layers.csv,
-    examples.parquet); levels that were evaluated before are skipped.
+    examples.parquet); levels that were evaluated before are skipped. Other noise seeds than
+    before replace the rows of a kind of noise.
     """
     kinds, seeds = options.split_list(perturbation), options.parse_seeds("--noise-seed", noise_seed)
     from cudt.config.other_data import named

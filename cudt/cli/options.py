@@ -65,7 +65,7 @@ OnData = Annotated[
     str | None, typer.Option("--on", help="Test data of another task or recipe, such as avenue.")
 ]
 SavedSamples = Annotated[
-    int, typer.Option(min=0, help="Save pictures of so many test examples (video only).")
+    int, typer.Option(min=0, help="Number of test examples to save as pictures (video only).")
 ]
 Storage = Annotated[
     str | None,
@@ -76,7 +76,7 @@ Storage = Annotated[
     ),
 ]
 Join = Annotated[
-    bool, typer.Option("--join", help="Take part in what was begun elsewhere; needs --storage.")
+    bool, typer.Option("--join", help="Add workers to what another machine began; needs --storage.")
 ]
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Train runs again that failed before.")

@@ -39,7 +39,7 @@ def sweep(
     """Search a recipe's settings with many runs.
 
     Runs are scored on validation data; test data are not read. Re-running the same command resumes
-    the sweep. While it is running, the same command elsewhere adds workers.
+    the sweep. While it is running, the same command in another terminal adds workers.
     """
     if join and (recipe or retry_failed):
         raise UserError("--join: takes part in a sweep as it is; leave out other options")

@@ -89,7 +89,7 @@ def _row(path: Path, *, strict: bool) -> dict[str, Any]:
         "score": score,
         "OOD": ood,
         "verdict": "" if info.feasible is None else verdict,
-        "n": info.judged_on,
+        "n": info.judged_on or "",
         "begun": info.begun,
         "path": path,
         "settings": settings,

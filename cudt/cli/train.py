@@ -45,7 +45,8 @@ def train(
         options.say(_verdict(run))
         trained.append(run.path)
     if trained:
-        options.say(f"next: {as_command('eval-ood', *trained)}")
+        root = [] if data_root is None else ["--data-root", data_root]
+        options.say(f"next: {as_command('eval-ood', *trained, *root)}")
     if len(trained) < len(loaded):
         raise typer.Exit(1)
 

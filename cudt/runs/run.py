@@ -287,7 +287,8 @@ def open_run(path: str | Path, weights: Weights | None = None) -> Run:
     """The run in an existing folder, with its own weights unless others are named."""
     path = Path(path)
     if not (path / "recipe.yaml").is_file() or not (path / "run.json").is_file():
-        raise UserError(f"'{path}' is not a run folder (recipe.yaml or run.json is missing)")
+        inside = f"; name the runs in it: {path}/*" if [*path.glob("*/run.json")] else ""
+        raise UserError(f"'{path}' is not a run folder: no recipe.yaml and run.json{inside}")
     RunFolder(path).check("recipe.yaml")
     return Run(path, recipes.load(path / "recipe.yaml")).with_weights(weights)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import LoggerType, set_seed
 from safetensors import SafetensorError
 
 from cudt import __version__
@@ -63,6 +63,10 @@ def train(
     run = run_for(recipe, out)
     if run.info().status != "finished":
         folder = out / "trackers" / run.path.name
+        trackers = [one.value for one in LoggerType if one != LoggerType.ALL]
+        if unknown := {*track} - {*trackers}:
+            known = ", ".join(trackers)
+            raise errors.UserError(f"--track {unknown.pop()}: unknown tracker; known: {known}")
         accelerator = accelerator_for(device, recipe.settings.training.precision, track, folder)
         if len(accelerator.log_with) < len(track):
             raise errors.UserError(f"--track {' '.join(track)}: not installed")

@@ -72,7 +72,7 @@ MESSAGES = {
     "train --recipe imdb-minilm --set model.revision=../main": "imdb-minilm.yaml with your changes: model.revision: must match pattern '^\\w[\\w-]*([./][\\w-]+)*$', got '../main'",
     "train --recipe smoke-video --set model.patch=6": "model.patch = 6: frames of 32×32 pixels are not a multiple of the patch size; change task.size or model.patch",
     "train --recipe texts.yaml": "this model needs a video task: set task.name to ucsd, folder or another video task",
-    "eval-ood outputs/none": "'outputs/none' is not a run folder (recipe.yaml or run.json is missing)",
+    "eval-ood outputs/none": "'outputs/none' is not a run folder: no recipe.yaml and run.json",
     "runs nowhere": "folder 'nowhere' does not exist",
     "sweep --join": "--storage: missing; see --help",
     "sweep --join --recipe x": "--join: takes part in a sweep as it is; leave out other options",

@@ -1,6 +1,6 @@
 """Show that a change of the code changed no number.
 
-    git worktree add ../old 77b91c2 && make -C ../old install
+    git worktree add ../old COMMIT && make -C ../old install
     python scripts/same_numbers ../old outputs/same-numbers                    # all numbers equal
     python scripts/same_numbers ../old outputs/same-numbers --tolerance 1e-4   # equal up to rounding
 
@@ -10,15 +10,13 @@ run a sweep: with one worker, in one thread. What the old checkout recorded is k
 next comparison; about three minutes for each side.
 
 Runs are matched by the settings that both checkouts know, since the hash in a run's name changes
-with every key. Of two runs, every table, the losses of examples and the weights are compared, as
-far as both have them: what one of them lacks is listed and is no difference. With a tolerance t,
-two numbers may differ by t·(|a| + 1e-3); in the first ten updates by 1e-6 of it.
+with every key. Of two runs, every table and the weights are compared. With a tolerance t, two
+numbers may differ by t·(|a| + 1e-3); in the first ten updates by 1e-6 of it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -32,18 +30,24 @@ import yaml
 from safetensors.numpy import load_file
 
 HERE = Path(__file__).resolve().parent
-OBJECTIVES = ("erm", "supervised", "constrained")
-TEXT, VIDEO = ("gaussian", "uniform", "discrete"), ("gaussian", "uniform")
+VIDEO = ("gaussian", "uniform")
+TEXT = (*VIDEO, "discrete")
 #: The kinds of noise by recipe: generated reviews and videos have no source texts to damage.
 RECIPES = {
-    "smoke-text": ("gaussian", "uniform"),
+    "smoke-text": VIDEO,
     "smoke-video": VIDEO,
     "smoke-llama": TEXT,
     str(HERE / "same-bert.yaml"): TEXT,
     str(HERE / "same-vit.yaml"): VIDEO,
     str(HERE / "same-dust.yaml"): VIDEO,
 }
-SEARCH = HERE / "same-search.yaml"
+#: The columns that say what the rows of a table are about; the others are numbers.
+KEYS = {
+    "history": ["step", "split", "layer", "name"],
+    "layers": ["split", "noise", "gamma", "seed", "layer"],
+    "ood": ["split", "noise", "gamma", "seed"],
+    "examples": ["split", "noise", "gamma", "seed", "id"],
+}
 
 
 def main() -> int:
@@ -51,80 +55,46 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "old", type=Path, help="a checkout of the commit before, installed in its own .venv"
-    )
+    parser.add_argument("old", type=Path, help="a checkout of the commit before, with its .venv")
     parser.add_argument("out", type=Path, help="a folder for data, runs and logs")
-    parser.add_argument(
-        "--new", type=Path, default=HERE.parents[1], help="the checkout to compare; this one"
-    )
-    parser.add_argument(
-        "--python", type=Path, default=Path(sys.executable), help="the Python of the new checkout"
-    )
     parser.add_argument("--tolerance", type=float, default=0.0)
-    arguments = parser.parse_args()
-    old, out = arguments.old.resolve(), arguments.out.resolve()
-    old_python = old / ".venv/bin/python"
+    given = parser.parse_args()
+    old, out = given.old.resolve(), given.out.resolve()
     if not (out / "data").exists():
-        run(old, old_python, out, str(HERE / "inputs.py"), str(out / "data"))
+        run(HERE.parents[1], Path(sys.executable), out, HERE / "inputs.py", out / "data")
     if not (out / "old/finished").exists():
-        record(old, old_python, out, out / "old")
-    record(arguments.new.resolve(), arguments.python, out, out / "new")
-    return compare(out / "old", out / "new", arguments.tolerance)
+        record(old, old / ".venv/bin/python", out, out / "old")
+    record(HERE.parents[1], Path(sys.executable), out, out / "new")
+    return compare(out / "old", out / "new", given.tolerance)
 
 
 def record(checkout: Path, python: Path, out: Path, folder: Path) -> None:
     """Make every file that `compare` reads."""
     print(f"recording {checkout} in {folder}", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    data = ("--data-root", str(out / "data"))
+    data = ("--data-root", out / "data")
     for recipe, noises in RECIPES.items():
-        for objective in OBJECTIVES:
-            cudt = (
-                "-m",
-                "cudt",
-                "train",
-                "--recipe",
-                recipe,
-                "--objective",
-                objective,
-                "--out",
-                str(folder),
-                *data,
-            )
-            run(checkout, python, out, *cudt)
-        runs = sorted(str(path) for path in (folder / Path(recipe).stem).iterdir())
+        for objective in ("erm", "supervised", "constrained"):
+            words = ("train", "--recipe", recipe, "--objective", objective, "--out", folder)
+            run(checkout, python, out, "-m", "cudt", *words, *data)
+        runs = sorted((folder / Path(recipe).stem).iterdir())
         kinds = [word for kind in noises for word in ("--perturbation", kind)]
         run(checkout, python, out, "-m", "cudt", "eval-ood", *runs, *kinds, *data)
-    run(
-        checkout,
-        python,
-        out,
-        "-m",
-        "cudt",
-        "sweep",
-        "--search",
-        str(SEARCH),
-        "--out",
-        str(folder / "sweep"),
-    )
+    search = ("--search", HERE / "same-search.yaml", "--out", folder / "sweep")
+    run(checkout, python, out, "-m", "cudt", "sweep", *search)
     (folder / "finished").touch()
 
 
-def run(checkout: Path, python: Path, out: Path, *arguments: str) -> None:
+def run(checkout: Path, python: Path, out: Path, *arguments: Any) -> None:
     """Run Python with this checkout's cudt in one thread, so that sums are rounded the same way
     every time.
     """
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(checkout),
-        "OMP_NUM_THREADS": "1",
-        "CUDT_CACHE": str(out / "cache"),
-    }
+    own = {"PYTHONPATH": checkout, "OMP_NUM_THREADS": 1, "CUDT_CACHE": out / "cache"}
+    environment = {**os.environ, **{name: str(value) for name, value in own.items()}}
     environment.pop("CUDT_DATA_ROOT", None)
     out.mkdir(parents=True, exist_ok=True)
+    command = [str(word) for word in (python, *arguments)]
     with (out / "log.txt").open("a") as log:
-        command = [str(python), *arguments]
         done = subprocess.run(
             command, cwd=checkout, env=environment, stdout=log, stderr=subprocess.STDOUT
         )
@@ -135,9 +105,8 @@ def run(checkout: Path, python: Path, out: Path, *arguments: str) -> None:
 def compare(old: Path, new: Path, tolerance: float) -> int:
     """Print what differs; 0 where no number differs."""
     before, after = settings(old), settings(new)
-    known = {key for recipe in before.values() for key in recipe} & {
-        key for recipe in after.values() for key in recipe
-    }
+    known = {key for one in before.values() for key in one}
+    known &= {key for one in after.values() for key in one}
     matched = {identity(recipe, known): folder for folder, recipe in after.items()}
     differing, n_tables = [], 0
     for folder, recipe in before.items():
@@ -156,106 +125,59 @@ def compare(old: Path, new: Path, tolerance: float) -> int:
 
 def settings(root: Path) -> dict[Path, dict[str, Any]]:
     """The settings of every run below a folder, by dotted key."""
-    recipes = {
-        path.parent: yaml.safe_load(path.read_text()) for path in sorted(root.rglob("recipe.yaml"))
-    }
-    return {
-        folder: flat(recipe)
-        for folder, recipe in recipes.items()
-        if (folder / "history.csv").exists()
-    }
+    files = [
+        path for path in sorted(root.rglob("recipe.yaml")) if (path.parent / "run.json").exists()
+    ]
+    return {file.parent: flat(yaml.safe_load(file.read_text())) for file in files}
 
 
 def flat(section: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Values by dotted key: {"noise": {"kind": …}} becomes {"noise.kind": …}."""
     values: dict[str, Any] = {}
     for key, value in section.items():
-        values |= (
-            flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-        )
+        inner = isinstance(value, dict)
+        values |= flat(value, f"{prefix}{key}.") if inner else {f"{prefix}{key}": value}
     return values
 
 
 def identity(recipe: dict[str, Any], known: set[str]) -> str:
-    """What names a run in both checkouts; a key without a value says as little as a key that is not
+    """What names a run in both checkouts; a key without a value says as little as one that is not
     there.
     """
-    return repr(
-        sorted((key, value) for key, value in recipe.items() if key in known and value is not None)
-    )
+    return repr(sorted((key, str(recipe[key])) for key in known if recipe.get(key) is not None))
 
 
 def tables_of(run: Path) -> dict[str, pd.DataFrame]:
-    """The tables of a run in either layout, indexed by what their rows are about, and its weights.
-
-    Of rows that one of the checkouts does not write, such as those at the level of training, the
-    other's are compared with nothing.
-    """
-    history = pd.read_csv(run / "history.csv")
-    tables = {"history": history.set_index(["step", "split", "layer", "name"])[["value"]]}
-    for file in run.rglob("checkpoints/*.safetensors"):
+    """The tables of a run, indexed by what their rows are about, and its weights."""
+    tables = {}
+    for name, keys in KEYS.items():
+        files = (run / f"{name}.csv", pd.read_csv), (run / f"{name}.parquet", pd.read_parquet)
+        for file, read in files:
+            if file.exists():
+                tables[name] = read(file).set_index(keys).select_dtypes("number")
+    for file in run.glob("checkpoints/*.safetensors"):
         weights = {name: values.ravel() for name, values in load_file(file).items()}
         named = {name: pd.DataFrame({"weight": values}) for name, values in weights.items()}
         tables[file.name] = pd.concat(named)
-    is_new = (
-        "split" in pd.read_csv(run / "layers.csv", nrows=0)
-        and not (run / "checksums.json").exists()
-    )
-    layers = pd.read_csv(run / "layers.csv").rename(columns={"perturbation": "noise"})
-    keys = ["split", "noise", "gamma", "layer"]
-    # One table has the noise seeds apart, the other their mean.
-    tables["layers"] = layers.groupby(keys)[["loss", "metric"]].mean()
-    if is_new and (run / "ood.csv").exists():
-        ood = pd.read_csv(run / "ood.csv").set_index(["split", "noise", "gamma", "seed"])
-        tables["ood"] = ood[["value", "low", "high", "input"]]
-    elif not is_new:
-        parts = [
-            of_metrics(run, file, split)
-            for file, split in (("ood.csv", "test"), ("validation.csv", "validation"))
-            if (run / file).exists()
-        ]
-        tables |= {"ood": pd.concat(parts)} if parts else {}
-    if (run / "examples.parquet").exists():
-        examples = pd.read_parquet(run / "examples.parquet")
-        if is_new:
-            examples = examples[examples["split"] == "test"]
-            last = max(int(name[6:]) for name in examples if name.startswith("score_"))
-            examples["score"] = examples[f"score_{last}"]
-        examples = examples.rename(columns={"perturbation": "noise"})
-        tables["examples"] = examples.set_index(["noise", "gamma", "seed", "id"])[["score"]]
     return tables
 
 
-def of_metrics(run: Path, file: str, split: str) -> pd.DataFrame:
-    """A table with a row for each metric, as one with a column for each."""
-    rows = pd.read_csv(run / file).rename(columns={"perturbation": "noise"}).assign(split=split)
-    wide = rows.pivot_table("value", ["split", "noise", "gamma", "seed"], "metric")
-    name = json.loads((run / "run.json").read_text())["metric"]["name"]
-    kept = {name: "value", f"{name}_low": "low", f"{name}_high": "high", f"input_{name}": "input"}
-    return wide.rename(columns=kept).reindex(columns=[*kept.values()])
-
-
 def differences(name: str, old: pd.DataFrame, new: pd.DataFrame, tolerance: float) -> list[str]:
-    """What differs in the rows of the old table."""
+    """What differs in the rows and columns of the old table."""
     lost = old.index.difference(new.index)
     if len(lost):
         return [f"{len(lost)} rows are missing, such as {lost[0]}"]
     found, new = [], new.loc[old.index]
+    early = (
+        old.index.get_level_values("step") <= 10 if name == "history" else np.zeros(len(old), bool)
+    )
     for column in old:
         before, after = old[column].to_numpy(float), new[column].to_numpy(float)
-        if name == "history" and tolerance:
-            early = old.index.get_level_values("step") <= 10
-            equal = same(before[early], after[early], 1e-6)
-            equal &= same(before[~early], after[~early], tolerance)
-        else:
-            equal = same(before, after, tolerance)
-        found += [] if equal else [f"{column}, by up to {np.nanmax(np.abs(after - before)):.3g}"]
+        allowed = np.where(early, min(tolerance, 1e-6), tolerance) * (np.abs(before) + 1e-3)
+        equal = (np.abs(after - before) <= allowed) | (np.isnan(before) & np.isnan(after))
+        if not equal.all():
+            found.append(f"{column}, by up to {np.nanmax(np.abs(after - before)):.3g}")
     return found
-
-
-def same(before: Any, after: Any, tolerance: float) -> bool:
-    """Whether two arrays are as close as the tolerance allows."""
-    return bool(np.allclose(after, before, rtol=tolerance, atol=tolerance * 1e-3, equal_nan=True))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ WORDS = (
     "a the film plot cast was is not very really and but null NA nan café great lovely fine bad "
     "dull poor"
 ).split()
+#: Of both models.
+SIZES: Any = {"num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
 GOOD, BAD = {"great", "lovely", "fine", "café"}, {"bad", "dull", "poor", "null"}
 
 
@@ -102,17 +104,8 @@ def write_video(path: Path, frames: Any) -> None:
 
 def write_bert(folder: Path) -> None:
     """A random BERT of three layers with a tokenizer of words."""
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *(word.lower() for word in WORDS),
-        ",",
-        ".",
-        '"',
-    ]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = [*special, *(word.lower() for word in WORDS), ",", ".", '"']
     vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
@@ -122,23 +115,12 @@ def write_bert(folder: Path) -> None:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    special = {
-        "pad_token": "[PAD]",
-        "unk_token": "[UNK]",
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-    }
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    names = ("pad_token", "unk_token", "cls_token", "sep_token")
+    named: Any = dict(zip(names, special, strict=False))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    config = BertConfig(
-        vocab_size=len(vocabulary), max_position_embeddings=40, initializer_range=0.3, **sizes
-    )
+    sizes = {**SIZES, "hidden_size": 16, "max_position_embeddings": 40, "initializer_range": 0.3}
+    config = BertConfig(vocab_size=len(vocabulary), **sizes)
     BertModel(config).save_pretrained(folder)
 
 
@@ -147,15 +129,8 @@ def write_vit(folder: Path) -> None:
     48.
     """
     torch.manual_seed(1)
-    sizes = {
-        "hidden_size": 48,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    ViTModel(
-        ViTConfig(image_size=16, patch_size=4, **sizes), add_pooling_layer=False
-    ).save_pretrained(folder)
+    config = ViTConfig(image_size=16, patch_size=4, hidden_size=48, **SIZES)
+    ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
     ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
 
 

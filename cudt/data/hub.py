@@ -25,7 +25,7 @@ from cudt.utils.errors import UserError
 from cudt.utils.text import brief
 
 #: The data root without `--data-root`.
-DEFAULT_ROOT = Path(os.environ.get("CUDT_DATA_ROOT", "data"))
+DEFAULT_ROOT = Path(os.environ.get("CUDT_DATA_ROOT") or "data")
 _PACKAGE = "package:"
 
 

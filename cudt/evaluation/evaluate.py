@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,7 +109,7 @@ def missing(run: Run, grid: Grid) -> dict[str, list[float]]:
             wanted = [g for g in wanted if g not in measured or (g in asked and g not in on_curve)]
         if wanted:
             found[kind] = wanted
-        if samples.count(run, kind) < grid.n_samples:
+        if grid.n_samples and (grid.again or samples.count(run, kind) < grid.n_samples):
             found["samples"] = []
     if grid.exits and (grid.again or not exits.has_threshold(run)):
         found["exits"] = []
@@ -126,10 +126,10 @@ def _known(run: Run, kind: str, seeds: Sequence[int]) -> tuple[set[float], set[f
     else:
         layers = run.rows("layers")
         measured = layers[layers["noise"] == kind]
-    if {*measured["seed"]} != {*seeds}:
-        return set(), set()
     ood = run.rows("ood")
-    return {*measured["gamma"]}, {*ood["gamma"][ood["noise"] == kind]}
+    tables = measured, ood[ood["noise"] == kind]
+    one, other = ({*rows["gamma"]} if {*rows["seed"]} == {*seeds} else set() for rows in tables)
+    return one, other
 
 
 # ---------------------------------------------------------------- test data
@@ -230,28 +230,49 @@ def _evaluate_kind(loaded: _Loaded, kind: str, levels: Sequence[float], grid: Gr
             layers += layer_rows(task, info, keys, examples)
             if keys["gamma"] in asked:
                 ood.append(ood_row(task, keys, examples))
-    before = run.rows("layers")
-    has_seeds = {*before["seed"][before["noise"] == kind]} == {*seeds}
-    # Levels of other noise seeds are not kept beside them.
-    replaced = _SORTED[:5] if has_seeds else _SORTED[:4]
     # In this order, because the last two say what is done.
-    _add(run, "layers", layers, replaced)
-    _add_examples(run, parts, replaced)
-    _add(run, "ood", ood, replaced)
+    curve = dict(zip(KEYS, ("test", run.data, run.weights, kind), strict=False))
+    _add(run, "layers", layers, _SORTED[:5], _unless(curve, seeds))
+    _add_examples(run, parts, _SORTED[:5], _unless(curve, seeds))
+    _add(run, "ood", ood, _SORTED[:5], _unless(curve, seeds))
 
 
-def _add(run: Run, name: str, rows: list[dict[str, Any]], replaced: list[str]) -> None:
-    table = merged(run.read_table(name), pd.DataFrame(rows), replaced)
+Kept = Callable[[pd.DataFrame], pd.DataFrame]
+"""The rows of a table that stay beside new ones."""
+
+
+def _unless(curve: dict[str, str], seeds: Sequence[int]) -> Kept:
+    """All rows of a table, but for those of a curve that has other noise seeds."""
+
+    def kept(table: pd.DataFrame) -> pd.DataFrame:
+        if table.empty:
+            return table
+        mine = (table[[*curve]] == pd.Series(curve)).all(axis=1)
+        return table if {*table["seed"][mine]} == {*seeds} else table[~mine]
+
+    return kept
+
+
+def _add(
+    run: Run,
+    name: str,
+    rows: list[dict[str, Any]],
+    replaced: list[str],
+    kept: Kept = lambda table: table,
+) -> None:
+    table = merged(kept(run.read_table(name)), pd.DataFrame(rows), replaced)
     if len(table):
         run.write_table(name, table.sort_values(_SORTED, kind="stable"))
 
 
-def _add_examples(run: Run, parts: list[pd.DataFrame], replaced: list[str]) -> None:
+def _add_examples(
+    run: Run, parts: list[pd.DataFrame], replaced: list[str], kept: Kept = lambda table: table
+) -> None:
     if run.recipe.settings.evaluation.examples == "all":
         rows = pd.concat(parts, ignore_index=True).drop(columns="input")
         first = [*KEYS, "id", "group"]
         columns = [*first, *rows.columns.difference(first, sort=False)]
-        table = merged(run.read_examples(), rows[columns], replaced)
+        table = merged(kept(run.read_examples()), rows[columns], replaced)
         run.write_examples(table.sort_values([*_SORTED, "id"], kind="stable"))
 
 

@@ -93,6 +93,8 @@ def _read(layerwise: LayerwiseLosses, batch: Batch, threshold: float) -> tuple[A
         nonlocal layer
         layer += 1
         is_last = layer == model.n_layers
+        if math.isinf(threshold) and not is_last:
+            return
         answers = task.probabilities(model.readout(state, batch).double()).cpu().numpy()
         leaves = (left == 0) & (is_last | (answers.max(-1) > threshold))
         left[leaves], found[leaves] = layer, answers[leaves]

@@ -15,7 +15,7 @@ from torch import Tensor
 from cudt.data.loader import to_device
 from cudt.models.layer_losses import LayerwiseLosses, draw_noise
 from cudt.noise import NoiseSource
-from cudt.runs.run import Run
+from cudt.runs.run import OWN, Run
 from cudt.utils.device import survive_torchvision_mismatch
 
 survive_torchvision_mismatch()
@@ -23,9 +23,10 @@ from torchvision.utils import make_grid, save_image  # noqa: E402  (after what l
 
 
 def folder_of(run: Run) -> Path:
-    """The folder of the pictures of a run with these weights."""
-    name = "samples" if run.other_weights is None else f"samples-{run.weights}"
-    return run.path / "extra" / name
+    """The folder of the pictures of a run with these weights, on these data."""
+    weights = "" if run.other_weights is None else f"-{run.weights}"
+    data = "" if run.data == OWN else f"-on-{run.data}"
+    return run.path / "extra" / f"samples{weights}{data}"
 
 
 def count(run: Run, kind: str) -> int:

@@ -220,6 +220,11 @@ class LayerwiseDescent(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Load what `get_extra_state` returned."""
+        if len(state["multipliers"]) != self.n_layers:
+            raise ValueError(
+                f"checkpoint has {len(state['multipliers'])} multipliers, and the problem has "
+                f"{self.n_layers} layers"
+            )
         self.multiplier_values.copy_(state["multipliers"])
         groups = self.dual_optimizer.state_dict()["param_groups"]
         self.dual_optimizer.load_state_dict(

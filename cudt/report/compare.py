@@ -198,13 +198,16 @@ def matches(runs: pd.DataFrame) -> list[list[int]]:
     """The runs of each comparison of constrained with ERM among the runs of one cell.
 
     ERM is compared with the constrained runs of the same model settings (the paper's unconstrained
-    DUST shares one dictionary between layers), or with all of the cell where there are none.
+    DUST shares one dictionary between layers), or with all of the cell where there are none. Where
+    a sweep repeats both on several seeds, their numbers of epochs must agree, too.
     """
     found = []
+    epochs = runs["epochs"].where(runs["is_repeated"], 0)
     constrained, baseline = (runs[runs["objective"] == side] for side in SIDES)
-    for model, erm in baseline.groupby("model_text", sort=False):
+    for (model, n_epochs), erm in baseline.groupby(["model_text", epochs], sort=False):
         like = constrained[constrained["model_text"] == model]
-        rivals = like if len(like) else constrained
+        as_long = like[epochs[like.index].isin([0, n_epochs])] if n_epochs else like
+        rivals = next((part for part in (as_long, like) if len(part)), constrained)
         # Settings that a sweep repeats were not chosen among others, so each has its own row.
         methods = rivals["constraints"].where(~rivals["is_repeated"], rivals["variant"])
         for _, mine in rivals.groupby(methods, sort=False):

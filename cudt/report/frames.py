@@ -130,10 +130,14 @@ def read(folders: Sequence[Path], data: str = OWN) -> Frames:
         except (UserError, OSError) as error:
             warnings.append(str(error))
             continue
-        used = found.setdefault((*(run[0][name] for name in GROUP), run[0]["seed"]), run)
-        if used is not run:
-            same = f"the same run (recipe, settings, seed) as {used[0]['path']}"
-            warnings.append(f"{path}: skipped: {same}")
+        key = (*(run[0][name] for name in GROUP), run[0]["seed"])
+        used = found.setdefault(key, run)
+        if used is run:
+            continue
+        if used[1].empty:  # Of the same run in two folders, the evaluated one counts.
+            found[key], used, run = run, run, used
+        same = f"the same run (recipe, settings, seed) as {used[0]['path']}"
+        warnings.append(f"{run[0]['path']}: skipped: {same}")
     if not found:
         more = "".join(f"\n  {warning}" for warning in warnings[:5])
         where = ", ".join(map(str, folders))
@@ -212,6 +216,7 @@ def _facts(known: FinishedInfo, values: dict[str, Any]) -> dict[str, Any]:
         "settings": flat_values(values),
         "kind": values["noise"]["kind"],
         "pretrained": str(values["model"].get("pretrained") or ""),
+        "epochs": values["training"].get("epochs"),
         **{name: values[name] for name in ("model", "task", "descent")},
         **{name: values.get(name) for name in ("published", "reproduces")},
         "is_kept": (values.get("checkpoints") or {}).get("keep") != "none-when-finished",

@@ -144,6 +144,8 @@ def read_scores(frames: Frames, run: int, noise: str) -> Scores:
     facts, seeds, levels = frames.row(run), points["drawn"].iloc[0], [*points["gamma"]]
     every = pd.MultiIndex.from_product([levels, seeds])
     table = frames.scores(run, noise)
+    if table.duplicated(["id", "gamma", "seed"]).any():
+        raise NoIntervalError(f"{facts['path']}: some test examples share an id")
     values, weights = (
         table.pivot(index="id", columns=["gamma", "seed"], values=name).reindex(columns=every)
         for name in ("score", "weight")

@@ -95,7 +95,8 @@ def open_storage(url: str) -> RDBStorage:
         )
     except Exception as error:  # SQLAlchemy and the drivers raise many types
         reason = str(error).strip().split("\n")[0]
-        raise UserError(f"cannot open the storage of the sweep: {reason}") from error
+        where = "--storage or CUDT_STORAGE, like postgresql://user@host/name"
+        raise UserError(f"cannot open the storage of the sweep ({where}): {reason}") from error
     if is_sqlite:
         # It has no row locks, so that two workers could start one trial: every transaction begins
         # with the lock of the whole file, and not by the driver, which begins them late.
@@ -211,7 +212,11 @@ class ArmStudy:
         """The cells within the budget that have a trial."""
         attempts: dict[int, list[FrozenTrial]] = defaultdict(list)
         for trial in self.study.get_trials(deepcopy=False):
-            attempts[trial.user_attrs.get("cell", self.budget)].append(trial)
+            number = trial.user_attrs.get("cell", self.budget)
+            if "retry" in trial.user_attrs:
+                # What failed before no longer counts.
+                attempts[number].clear()
+            attempts[number].append(trial)
         numbers = range(self.budget)
         return {one: Cell(attempts[one], self.listed[one]) for one in numbers if one in attempts}
 
@@ -233,7 +238,9 @@ class ArmStudy:
             cell = known.get(number)
             if cell is None or cell.state in again:
                 drawn = {} if cell is None else cell.drawn
-                self.study.enqueue_trial(drawn, user_attrs={"cell": number})
+                is_retry = cell is not None and cell.state == "failed"
+                attributes = {"cell": number, **({"retry": True} if is_retry else {})}
+                self.study.enqueue_trial(drawn, user_attrs=attributes)
 
     def begin(self, trial: optuna.Trial) -> Settings:
         """The settings of a trial that this process has started, drawn if they are not listed; a

@@ -11,8 +11,8 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from cudt.training.display import Display
 from cudt.utils.device import DeviceName
 from cudt.utils.errors import (
     MACHINE_ERRORS,
+    StopRequest,
     TerminatedError,
     TrainingInterruptedError,
     TrainingPrunedError,
@@ -81,35 +82,51 @@ def main(job: tuple[Sequence[str], SweepOptions]) -> int:
     has on its GPU; its command starts another.
     """
     names, options = job
-    signal.signal(signal.SIGTERM, _terminate)
-    while True:
-        try:
-            storage = open_storage(options.storage or "")
-            known = sweeps_in(storage)
-            work([one for name in names for one in studies_of(known[name], storage)], options)
-            return 0
-        except (TrainingInterruptedError, TerminatedError):
-            return 128 + signal.SIGTERM
-        except Exception as error:
-            if not is_of_storage(error):
-                raise
-            # Until it is back, or the command that started this worker gives up.
-            print(f"waiting for the storage: {error}", file=sys.stderr, flush=True)
-            time.sleep(_PAUSE)
+    with StopRequest() as stop:
+        while not stop.requested:
+            try:
+                storage = open_storage(options.storage or "")
+                known = sweeps_in(storage)
+                studies = [one for name in names for one in studies_of(known[name], storage)]
+                work(studies, options, stop)
+                break
+            except (TrainingInterruptedError, TerminatedError):
+                return 128 + signal.SIGTERM
+            except Exception as error:
+                if not is_of_storage(error):
+                    raise
+                # Until it is back, or the command that started this worker gives up.
+                print(f"waiting for the storage: {error}", file=sys.stderr, flush=True)
+                time.sleep(_PAUSE)
+    return 128 + signal.SIGTERM if stop.requested else 0
 
 
-def _terminate(*_: object) -> NoReturn:
-    # Batch systems send several.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise TerminatedError
+@contextmanager
+def _stopping_at_once(stop: StopRequest) -> Iterator[None]:
+    """SIGTERM interrupts a run; elsewhere it waits, since Optuna could not store a trial's state:
+    one that runs without a heartbeat would never be repeated.
+    """
+    if stop.requested:
+        raise TerminatedError
+
+    def terminate(*_: object) -> NoReturn:
+        # Batch systems send several.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise TerminatedError
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
-    """Run trials until no cell of these studies is left."""
+def work(studies: Sequence[ArmStudy], options: SweepOptions, stop: StopRequest) -> None:
+    """Run trials until no cell of these studies is left, or a stop is requested."""
     left = [*studies]
-    while left:
+    while left and not stop.requested:
         if (study := next_waiting(left)) is not None:
-            attempt = partial(_attempt, study, options)
+            attempt = partial(_attempt, study, options, stop)
             try:
                 study.study.optimize(attempt, n_trials=1, catch=_CAUGHT)
             except ValueError as error:
@@ -125,14 +142,15 @@ def work(studies: Sequence[ArmStudy], options: SweepOptions) -> None:
                 one.enqueue()
 
 
-def _attempt(arm: ArmStudy, options: SweepOptions, trial: optuna.Trial) -> float:
+def _attempt(arm: ArmStudy, options: SweepOptions, stop: StopRequest, trial: optuna.Trial) -> float:
     """Run the cell of a trial to its end; returns the score that Optuna optimizes."""
     run = None
     try:
         recipe = arm.sweep.recipe(arm.setting, arm.name, arm.begin(trial))
         run = run_for(recipe, options.out)
         referee = None if arm.arm.pruner is None else Referee(arm, trial)
-        score, found = run_cell(recipe, arm, options, referee)
+        with _stopping_at_once(stop):
+            score, found = run_cell(recipe, arm, options, referee)
     except (SurplusError, TrainingInterruptedError, KeyboardInterrupt, *MACHINE_ERRORS):
         trial.set_user_attr("returned", True)
         raise
@@ -180,6 +198,9 @@ def run_cell(
         after_epoch=referee,
         track=options.trackers,
     )
+    if referee is not None:
+        # Others are compared with it, also if it was finished before.
+        referee.is_behind(epoch_values(run, score.measure))
     with run.locked(wait=True):
         if gammas is not None:
             evaluate.evaluate_validation(run, gammas, options.device, options.data_root, track)

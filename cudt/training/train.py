@@ -284,7 +284,8 @@ def _recording(trainer: Trainer) -> Iterator[None]:
         # A full disk has no room for it: run.json then stays as it was, and the run resumes.
         if trainer.accelerator.is_main_process:
             with contextlib.suppress(OSError):
-                seconds = trainer.progress.seconds
+                # 0 before a checkpoint is restored, which has the time until then.
+                seconds = trainer.progress.seconds or run.info().seconds
                 run.update_info(RunInfo(status=status, reason=reason, seconds=seconds))
 
     try:

@@ -15,6 +15,7 @@ import cudt
 from cudt.config import recipe as recipes
 from cudt.config.other_data import named
 from cudt.data.loader import batches
+from cudt.evaluation import evaluate as evaluation
 from cudt.evaluation.evaluate import Grid, check, evaluate_ood, missing
 from cudt.models.layer_losses import draw_noise
 from cudt.noise import NoiseSource
@@ -140,6 +141,28 @@ def test_one_curve_never_mixes_noise_seeds(run):
         assert set(of_kind["uniform"]["seed"]) == {0}
         assert {0.0, 1.0} <= set(of_kind["gaussian"]["gamma"]) <= {0.0, 0.4, 1.0}
         assert {0.0, 0.5, 1.0} <= set(of_kind["uniform"]["gamma"])
+
+
+@pytest.mark.parametrize("table", ["_add_examples", "_add"])
+def test_an_evaluation_that_is_killed_between_its_tables_is_repeated(run, monkeypatch, table):
+    evaluate(run, Grid([0.0, 1.0, 2.0], noise_seeds=[0]))
+    other, real, calls = Grid([0.0, 1.0], noise_seeds=[5]), getattr(evaluation, table), list[int]()
+
+    def killed(*given: Any) -> None:
+        calls.append(1)
+        # Of the two calls of `_add`, the second is for ood.csv.
+        if table == "_add_examples" or len(calls) == 2:
+            raise KeyboardInterrupt
+        real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, table, killed)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(run, other)
+    assert evaluate(run, other)
+    for rows in (run.rows("ood"), run.rows("layers"), run.read_examples(split="test")):
+        assert {*zip(rows["gamma"], rows["seed"], strict=True)} - {(0.4, 5)} == {(0, 5), (1, 5)}
+    assert not evaluate(run, other)
 
 
 def test_runs_that_cannot_be_evaluated_are_refused(run):

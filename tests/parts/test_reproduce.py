@@ -22,7 +22,7 @@ from cudt.reproduce import generated, plan, run, scale
 from cudt.runs.run import open_run
 from cudt.sweep.studies import open_storage, own_storage, studies_of
 from cudt.sweep.worker import SweepOptions, work
-from cudt.utils.errors import UserError
+from cudt.utils.errors import StopRequest, UserError
 from tests.sweeps import seeds, write_search
 
 PAIR = {
@@ -99,7 +99,7 @@ def train(loaded: scale.Scale, asked: SweepOptions) -> None:
     for experiment in loaded.experiments:
         for study in (studies := studies_of(experiment.sweep, storage)):
             study.enqueue()
-        work(studies, asked)
+        work(studies, asked, StopRequest())
 
 
 def stamps(out: Path) -> dict[str, int]:

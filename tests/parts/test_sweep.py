@@ -20,7 +20,7 @@ from cudt.sweep.results import Results
 from cudt.sweep.search import Sweep
 from cudt.sweep.studies import SurplusError, open_storage, own_storage, studies_of
 from cudt.sweep.worker import SweepOptions, score_of, work
-from cudt.utils.errors import UserError
+from cudt.utils.errors import StopRequest, UserError
 from tests.sweeps import (
     ALPHA,
     ALPHAS,
@@ -56,7 +56,7 @@ def swept(sweep: Sweep, out: Path, *, retry_failed: bool = False) -> Results:
     studies, options = begun(sweep, out)
     for study in studies:
         study.enqueue(retry_failed=retry_failed)
-    work(studies, options)
+    work(studies, options, StopRequest())
     return results.write(studies, out)
 
 
@@ -131,11 +131,11 @@ def test_a_full_disk_or_an_interruption_gives_the_trial_back(error, tmp_path, mo
     for _ in range(7):
         use(stops, monkeypatch)
         with pytest.raises(type(error)):
-            work([study], options)
+            work([study], options, StopRequest())
         assert study.cells()[0].state == "lost"
         study.enqueue()
     use(on_the_hill, monkeypatch)
-    work([study], options)
+    work([study], options, StopRequest())
     assert study.cells()[0].state == "finished"
 
 
@@ -235,7 +235,7 @@ def test_of_several_sweeps_the_unfinished_one_or_the_named_one_is_joined(tmp_pat
     with pytest.raises(UserError, match=rf"choose one with --search; sweeps: {one.title}, two-"):
         command.find(url, None)
     assert command.find(url, "two").identity() == two.identity()
-    work(studies_of(one, open_storage(url)), SweepOptions(tmp_path))
+    work(studies_of(one, open_storage(url)), SweepOptions(tmp_path), StopRequest())
     assert command.find(url, None).name == "two"
 
 

@@ -220,6 +220,24 @@ def test_erm_is_matched_with_the_constrained_runs_of_its_model_settings(plant, t
     assert all(runs.loc[match, "model_text"].nunique() == 1 for match in found)
 
 
+def test_repeated_settings_are_compared_with_erm_of_as_many_epochs(plant, tmp_path):
+    for objective in SIDES:
+        for epochs in (1, 3):
+            plant(objective, overrides=[f"training.epochs={epochs}"])
+    runs = read(tmp_path).runs.assign(is_repeated=True)
+    found = matches(runs)
+    assert [len(match) for match in found] == [2, 2]
+    assert all(runs.loc[match, "epochs"].nunique() == 1 for match in found)
+
+
+def test_of_two_copies_of_a_run_the_evaluated_one_counts(trained_run, tmp_path):
+    make_run(trained_run, tmp_path / "a")
+    evaluated = make_run(trained_run, tmp_path / "b", CURVES["erm"])
+    found = read(tmp_path)
+    assert found.runs["path"].tolist() == [evaluated.path]
+    assert "the same run (recipe, settings, seed)" in found.warnings[0]
+
+
 def test_a_search_with_one_finished_run_is_no_repetition(plant, tmp_path):
     name = "/".join(plant().path.parts[-2:])
     (tmp_path / "trials_wide.csv").write_text(f"state,run\nfinished,{name}\nfailed,\n")

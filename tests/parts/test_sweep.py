@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,20 @@ def test_a_full_disk_or_an_interruption_gives_the_trial_back(error, tmp_path, mo
     use(on_the_hill, monkeypatch)
     work([study], options, StopRequest())
     assert study.cells()[0].state == "finished"
+
+
+def test_a_retry_that_is_interrupted_is_not_failed_by_what_failed_before(tmp_path, monkeypatch):
+    study, options = begun_run(tmp_path)
+    for error, state in ((UserError("not allowed"), "failed"), (KeyboardInterrupt(), "lost")):
+        study.enqueue(retry_failed=True)
+
+        def stops(*_: object, error: BaseException = error) -> Any:
+            raise error
+
+        use(stops, monkeypatch)
+        with suppress(KeyboardInterrupt):
+            work([study], options, StopRequest())
+        assert study.cells()[0].state == state
 
 
 def test_what_was_drawn_for_a_trial_is_kept_when_it_is_repeated(tmp_path):

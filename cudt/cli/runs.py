@@ -20,7 +20,7 @@ _SHOWN = ["run", "variant", "seed", "status", "score", "OOD", "verdict", "n"]
 _LEGEND = (
     "score: on validation data at γ_train · OOD: mean over higher levels, on test data\n"
     "verdict: feasible (keeps every constraint, up to two standard errors over n validation\n"
-    "examples; --strict: without them), monotone (every layer lowers the loss)"
+    "examples or clips; --strict: without them), monotone (every layer lowers the loss)"
 )
 #: Rows of a comparison that stand for a whole curve.
 _OVER_LEVELS = {"auc": "AUC", "mean": "mean", "id_mean": "mean ID", "ood_mean": "mean OOD"}

@@ -144,7 +144,8 @@ def _verdict(run: Run) -> str:
     falls = "every" if info.monotone else "not every"
     stop = info.stopped_early
     early = f"; stopped early, after update {stop}" if stop else ""
-    where = f"{info.judged_on} validation examples, {run.weights} epoch {info.best.epoch}"
+    what = "clips" if info.windows_of_clips else "examples"
+    where = f"{info.judged_on} validation {what}, {run.weights} epoch {info.best.epoch}"
     return f"{feasible}; {falls} layer lowers the loss ({where}){early}"
 
 

@@ -224,7 +224,10 @@ def build(config: sections.Alpaca, data_root: Path | None, pretrained: str | Non
         n_test = round(config.test_share * len(every))
         end = n_test + round(config.validation_share * len(every))
         if not 0 < n_test < end < len(every):
-            raise UserError(f"task.name: {len(every)} instructions are too few for three splits")
+            raise UserError(
+                "task.validation_share, task.test_share: "
+                f"{len(every)} instructions are too few for three splits of these shares"
+            )
         parts = {"test": every[:n_test], "validation": every[n_test:end], "train": every[end:]}
         return parts[split][: getattr(config.limit, split)]
 

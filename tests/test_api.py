@@ -12,7 +12,6 @@ import torch
 import yaml
 
 import cudt
-from cudt.config import recipe as recipes
 from cudt.method.descent import LayerwiseDescent
 from tests.conftest import TINY
 
@@ -27,19 +26,6 @@ def test_every_public_name_exists_and_is_documented():
     assert len(cudt.__all__) <= 12
     with pytest.raises(AttributeError, match="no attribute 'tarin'"):
         cudt.tarin  # noqa: B018
-
-
-def test_a_recipe_comes_from_a_name_a_file_or_a_dictionary(tmp_path):
-    shipped = recipes.load("reviews-ut", TINY, objective="erm", seed=3)
-    settings = recipes.read(recipes.locate("reviews-ut"))
-    before = yaml.safe_dump(settings)
-    file = tmp_path / "reviews-ut.yaml"
-    file.write_text(before, encoding="utf-8")
-    for source in ("reviews-ut", file, str(file), {"name": "reviews-ut", **settings}):
-        loaded = cudt.load_recipe(source, CHANGES, objective="erm", seed=3)
-        assert loaded.resolved() == shipped.resolved()
-        assert loaded.identity() == shipped.identity()
-    assert yaml.safe_dump(settings) == before
 
 
 @pytest.fixture(scope="module")

@@ -57,9 +57,3 @@ def test_functions_have_at_most_sixty_lines_and_files_six_hundred():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert (node.end_lineno or 0) - node.lineno <= 60, f"{path}: {node.name}"
-
-
-def test_the_rooms_are_in_the_guide_in_their_order():
-    lines = (ROOT / "docs/extend.md").read_text().splitlines()
-    listed = [line.split("`")[1].removesuffix("/") for line in lines if line.startswith("| `")]
-    assert listed == list(ROOMS)

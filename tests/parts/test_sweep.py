@@ -7,6 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -144,11 +145,7 @@ def test_a_retry_that_is_interrupted_is_not_failed_by_what_failed_before(tmp_pat
     study, options = begun_run(tmp_path)
     for error, state in ((UserError("not allowed"), "failed"), (KeyboardInterrupt(), "lost")):
         study.enqueue(retry_failed=True)
-
-        def stops(*_: object, error: BaseException = error) -> Any:
-            raise error
-
-        use(stops, monkeypatch)
+        use(Mock(side_effect=error), monkeypatch)
         with suppress(KeyboardInterrupt):
             work([study], options, StopRequest())
         assert study.cells()[0].state == state

@@ -114,14 +114,14 @@ def evaluate(
 
     from rich.console import Console
 
-    from cudt.config.other_data import named
+    from cudt.config.recipe import other_data
     from cudt.evaluation.evaluate import Grid, check, evaluate_ood
     from cudt.runs.run import Run, open_run
     from cudt.utils.text import track
 
     opened = run if isinstance(run, Run) else open_run(run)
     opened = opened.with_weights(weights or opened.weights)
-    other = None if on is None else named(opened.recipe.settings.task, on)
+    other = None if on is None else other_data(opened.recipe.settings.task, on)
     grid = Grid(gammas, probabilities, perturbations, noise_seeds, other, exits, again=again)
     check(opened, grid)
     root, track_on = data_root and Path(data_root), partial(track, console=Console(quiet=quiet))

@@ -63,7 +63,7 @@ def eval_ood(
     before replace the rows of a kind of noise.
     """
     kinds, seeds = options.split_list(perturbation), options.parse_seeds("--noise-seed", noise_seed)
-    from cudt.config.other_data import named
+    from cudt.config.recipe import other_data
     from cudt.evaluation import evaluate
     from cudt.evaluation.tables import result_table
     from cudt.runs.run import open_run
@@ -71,7 +71,7 @@ def eval_ood(
     runs = [open_run(path, weights) for path in dict.fromkeys(run)]
     asked, grids = (gammas, probabilities, kinds or None, seeds or None), []
     for one in runs:
-        other = named(one.recipe.settings.task, on) if on else None
+        other = other_data(one.recipe.settings.task, on) if on else None
         grids.append(evaluate.Grid(*asked, other, exits, save_samples, again))
         evaluate.check(one, grids[-1])
     failed, where = False, (workers, device, data_root, options.progress())

@@ -24,6 +24,7 @@ from pydantic import create_model
 import cudt
 from cudt.config import errors, plugins, yaml
 from cudt.config.schema import NamedSection, Recipe
+from cudt.config.tasks import TextSection, VideoSection
 from cudt.utils.errors import UserError
 from cudt.utils.text import brief, did_you_mean, shown
 
@@ -258,3 +259,39 @@ def _with_learning_rate(recipe: Recipe) -> Recipe:
     if "warmup_share" not in training.model_fields_set:
         changes["warmup_share"] = model.warmup_share
     return recipe.model_copy(update={"training": training.model_copy(update=changes)})
+
+
+# ---------------------------------------------------------------- test data of another task
+
+
+@dataclass(frozen=True)
+class OtherData:
+    """`--on`: the test data of the task or the recipe `name`, whose section is `task`."""
+
+    name: str
+    task: NamedSection
+
+
+def other_data(own: NamedSection, name: str, source: str = "--on") -> OtherData:
+    """The test data of a task or a recipe, for a run with the section `own`. Keys that tasks of its
+    family share, such as the size of frames, come from `own`: the examples must have its shape.
+    """
+    values: dict[str, Any] = {"name": name}
+    if name not in plugins.names("task"):
+        recipe = load(name)
+        name, values = recipe.name, recipe.settings.task.model_dump(mode="json")
+    config = plugins.section("task", values["name"])
+    for family in (VideoSection, TextSection):
+        if isinstance(own, family) and issubclass(config, family):
+            # The version of a dataset on the hub belongs to that dataset.
+            shared = family.model_fields.keys() - {"name", "revision"}
+            values |= own.model_dump(mode="json", include=shared)
+            task = errors.validated(config, values, f"{source} {name}")
+            if task == own:
+                raise UserError(f"{source} {name}: these are the run's own data; name other data")
+            return OtherData(name, task)
+    raise UserError(
+        f"{source} {name}: task {own.name} of the run cannot be tested on data of task "
+        f"{values['name']}; name a task with the same kind of examples (videos, or texts with "
+        "classes)"
+    )

@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 
 from cudt.config.levels import parse_levels, scale_of, training_level
-from cudt.config.other_data import OtherData
+from cudt.config.recipe import OtherData
 from cudt.config.schema import Evaluation, Weights
 from cudt.evaluation import exits, samples
 from cudt.evaluation.measure import measure

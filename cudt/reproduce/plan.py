@@ -9,9 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from cudt.config import other_data
-from cudt.config.other_data import OtherData
-from cudt.config.recipe import NamedRecipe
+from cudt.config.recipe import NamedRecipe, OtherData, other_data
 from cudt.data import hub
 from cudt.evaluation import evaluate
 from cudt.evaluation.evaluate import Grid
@@ -65,7 +63,7 @@ def _progress(experiment: Experiment, arms: list[ArmStudy], options: SweepOption
     sweep, root = experiment.sweep, options.data_root
     task, asked, partly = sweep.first_recipe.settings.task, list[OtherData | None]([None]), []
     for name in experiment.on:
-        other = other_data.named(task, name, "on")
+        other = other_data(task, name, "on")
         if problem := missing_data(other.task, root):
             partly.append(f"on {name}: {problem}")
         else:

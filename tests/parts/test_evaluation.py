@@ -13,7 +13,7 @@ import torch
 
 import cudt
 from cudt.config import recipe as recipes
-from cudt.config.other_data import named
+from cudt.config.recipe import other_data
 from cudt.data.loader import batches
 from cudt.evaluation import evaluate as evaluation
 from cudt.evaluation.evaluate import Grid, check, evaluate_ood, missing
@@ -211,7 +211,7 @@ def test_a_run_is_tested_on_other_data_with_its_own_noise(video, tmp_path):
     run = open_run(Path(shutil.copytree(video.path, tmp_path / "run")))
     file = tmp_path / "others.yaml"
     file.write_text("base: smoke-video\ntask: {test: 2, size: 64}\n")
-    other = named(run.recipe.settings.task, str(file))
+    other = other_data(run.recipe.settings.task, str(file))
     # The shape of its frames is that of the run.
     assert (other.name, other.task.model_dump()["size"]) == ("others", 32)
     evaluate(run)
@@ -226,7 +226,7 @@ def test_a_run_is_tested_on_other_data_with_its_own_noise(video, tmp_path):
     assert inputs[0.5] == pytest.approx(0.5 * sigma, rel=0.03)
     assert not evaluate(run, Grid(on=other))
     with pytest.raises(UserError, match="cannot be tested on data of task reviews"):
-        named(run.recipe.settings.task, "smoke-text")
+        other_data(run.recipe.settings.task, "smoke-text")
 
 
 def test_pictures_show_the_clean_and_the_noisy_frame_and_every_layer(video, tmp_path):

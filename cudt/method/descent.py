@@ -203,7 +203,7 @@ class LayerwiseDescent(nn.Module):
         # In units of f_0, because Adam's steps do not grow with the losses. Weight decay would
         # relax the constraints less than β says.
         unit = 1.0 if self.form == "log" else self.reference
-        rate = unit * optimizer.defaults["lr"]
+        rate = unit * optimizer.param_groups[0]["lr"]
         optimizer.add_param_group({"params": [slack], "lr": rate, "weight_decay": 0.0})
 
     def restart_slack(self) -> None:

@@ -75,7 +75,7 @@ def test_a_clip_shorter_than_a_window_is_skipped_and_a_split_of_them_is_refused(
 
 def test_clips_of_the_training_data_are_reported():
     with pytest.warns(DataWarning, match="test data: 1 of 1 are also in the training data"):
-        task(clip("a", 24), clip("c2", 13, seed=2)).examples("test")
+        assert len(task(clip("a", 24), clip("c2", 13, seed=2)).examples("test")) == 3
 
 
 def test_loss_and_rmse_are_those_of_all_pixels():

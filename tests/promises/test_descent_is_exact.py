@@ -350,7 +350,7 @@ def test_u_moves_alike_in_every_unit_of_the_loss():
         slack: dict[str, Any] = {"resilience": "slack", "beta": 2.0 / unit}
         descent = LayerwiseDescent(2, 0.1, unit, **slack)
         weight = torch.tensor(1.0, requires_grad=True)
-        optimizer = torch.optim.Adam([weight], lr=0.01)
+        optimizer = torch.optim.Adam([{"params": [weight], "lr": 0.01}])
         descent.add_slack_to(optimizer)
         for _ in range(30):
             optimizer.zero_grad()

@@ -4,7 +4,6 @@ charts: to add one, write it here and name it in `FIGURES`.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -313,8 +312,13 @@ def infeasible_runs(view: View) -> Iterator[Drawing]:
             continue
         cell = one.runs.index[one.runs["cell"] == worst.cell]
         erm = one.of(cell).pair().get(BASELINE)
-        lines = [charts.plain_line(worst.objective, [worst.Index])]
-        lines.append(charts.plain_line(BASELINE, erm.runs[:1] if erm else ()))
+        # Of several seeds that of the run: seeds differ by more than objectives.
+        seeds = one.runs.loc[erm.runs if erm else [], "seed"]
+        twin = [*seeds.index[seeds == worst.seed], *seeds.index][:1]
+        lines = [
+            charts.plain_line(name, mine, f"seed {one.runs.loc[mine[0], 'seed']}" if mine else "")
+            for name, mine in ((worst.objective, [worst.Index]), (BASELINE, twin))
+        ]
         table, metric = one.layers[one.layers["is_trained"]], worst.metric
         if metric == "RMSE":
             table, metric = table.assign(metric=psnr(table["metric"])), "PSNR (dB)"
@@ -342,8 +346,8 @@ def _verdicts(view: View, row: Any, lines: Sequence[charts.Line]) -> Any:
         free = TOLERANCE * one.standard_error
         ends = {"low": one.allowed - free, "high": one.allowed + free}
         found.append({"line": _ALLOWED.label, "x": one.layer, "y": one.allowed, **ends})
-    # A longer title would push the panels apart.
-    title = [view.name, textwrap.shorten(failing_layers(row.failing), 44, placeholder=" …")]
+    # A line of the title for each verdict: a longer one would push the panels apart.
+    title = [view.name, *failing_layers(row.failing).split("; ")]
     rows, every = pd.DataFrame(found), [*lines, _ALLOWED]
     return panel(rows, every, "layer", "validation loss", title, bars=True, size=_SMALL)
 

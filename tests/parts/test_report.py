@@ -332,6 +332,16 @@ def data_of(drawing: charts.Drawing) -> list[dict[str, Any]]:
     return [row for rows in tables for row in rows if "line" in row]
 
 
+def test_an_infeasible_run_is_shown_next_to_erm_of_the_same_seed(plant, tmp_path):
+    for seed in (3, 4):
+        plant("erm", seed=seed)
+    plant(seed=4, feasible=False)
+    (drawing,) = figures.infeasible_runs(view(tmp_path))
+    labels = {row["line"] for row in data_of(drawing)}
+    assert {"constrained (seed 4)", "erm (seed 4)"} <= labels
+    assert "erm (seed 3)" not in labels
+
+
 def test_a_band_is_one_standard_deviation_over_seeds_or_one_runs_interval(plant, tmp_path):
     for seed, accuracy in enumerate((0.9, 0.7)):
         plant(seed=seed, curve={0.0: accuracy})
